@@ -1,0 +1,46 @@
+//! Running other programs: one place that says what was run and how it failed.
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The repository root: xtask is always built from inside it.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
+}
+
+/// Where downloads and built tools live between runs, outside the tree: `$EBB_CACHE`, else the user's cache directory.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let dir = if let Some(dir) = std::env::var_os("EBB_CACHE") {
+        PathBuf::from(dir)
+    } else if let Some(dir) = std::env::var_os("XDG_CACHE_HOME") {
+        PathBuf::from(dir).join("ebb")
+    } else {
+        let home = std::env::var_os("HOME").context("neither EBB_CACHE nor HOME is set")?;
+        PathBuf::from(home).join(".cache/ebb")
+    };
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Run to the end, output passed through; a non-zero exit is an error that shows the command line.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = format!("{command:?}");
+    let status = command.status().with_context(|| format!("cannot start {line}"))?;
+    if !status.success() {
+        bail!("{line} failed: {status}");
+    }
+    Ok(())
+}
+
+/// Run to the end and return standard output, trimmed; standard error is passed through.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let line = format!("{command:?}");
+    let out = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {line}"))?;
+    if !out.status.success() {
+        bail!("{line} failed: {}", out.status);
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
