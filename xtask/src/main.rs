@@ -2,6 +2,7 @@
 use clap::{Parser, Subcommand};
 
 mod bpf;
+mod debs;
 mod sh;
 mod vm;
 
