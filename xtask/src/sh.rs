@@ -1,5 +1,6 @@
 //! Running other programs: one place that says what was run and how it failed.
 use anyhow::{Context, Result, bail};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -43,4 +44,24 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
         bail!("{line} failed: {}", out.status);
     }
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// SHA-256 in hexadecimal, shortened to 16 digits: a name for "made from exactly this".
+pub(crate) fn sha256(bytes: &[u8]) -> Result<String> {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start sha256sum (install the package coreutils)")?;
+    let mut stdin = child.stdin.take().context("sha256sum has no input")?;
+    stdin.write_all(bytes).context("cannot write to sha256sum")?;
+    drop(stdin);
+    let out = child.wait_with_output().context("cannot read from sha256sum")?;
+    let sum = String::from_utf8_lossy(&out.stdout);
+    sum.get(..16).map(str::to_owned).context("sha256sum printed no sum")
+}
+
+/// Where cargo puts what it builds: `$CARGO_TARGET_DIR`, else `target` in the repository.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }

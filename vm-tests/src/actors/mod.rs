@@ -1,0 +1,73 @@
+//! Workloads. Each is a process that joins a cgroup, says `ready` on its standard output, and does one thing.
+use crate::cgroup::Cgroup;
+use crate::init::SELF;
+use anyhow::{Context, Result, bail};
+use nix::unistd::Pid;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+mod memory;
+
+/// A running actor. Dropping it leaves it running: the runner empties its cgroup after the test.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    child: Child,
+}
+
+impl Actor {
+    /// Start an actor inside a cgroup and wait until it is ready; `words` are its name and arguments.
+    pub(crate) fn start(cgroup: &Cgroup, words: &[&str]) -> Result<Self> {
+        let mut child = Command::new(SELF)
+            .arg("act")
+            .arg(cgroup.path())
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {words:?}"))?;
+        let stdout = child.stdout.take().context("an actor without output")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).context("cannot hear an actor")?;
+        if line.trim() != "ready" {
+            let status = child.wait().context("cannot wait for an actor")?;
+            bail!("{words:?} ended before it was ready: {status}");
+        }
+        Ok(Self { child })
+    }
+
+    pub(crate) fn pid(&self) -> Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.child.id()).context("an impossible process id")?))
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait().context("cannot look at an actor")?.is_none())
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus> {
+        self.child.wait().context("cannot wait for an actor")
+    }
+}
+
+/// Be an actor.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let [cgroup, rest @ ..] = words else { bail!("an actor needs a cgroup") };
+    std::fs::write(format!("{cgroup}/cgroup.procs"), "0")
+        .with_context(|| format!("cannot join {cgroup}"))?;
+    // Runner and tests are exempt from the OOM killer; workloads are what it is for.
+    std::fs::write("/proc/self/oom_score_adj", "0").context("cannot become killable")?;
+    match rest {
+        ["idle", mib] => memory::idle(number(mib)?),
+        ["hog", rate] => memory::hog(number(rate)?),
+        _ => bail!("no actor {rest:?}"),
+    }
+}
+
+/// Tell the test that whatever was to be prepared is prepared.
+fn ready() {
+    println!("ready");
+}
+
+fn number(text: &str) -> Result<u64> {
+    text.parse().with_context(|| format!("{text} is not a number"))
+}

@@ -1,0 +1,2 @@
+//! The tests, one file per family.
+pub(crate) mod kernel;

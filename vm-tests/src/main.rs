@@ -1,0 +1,38 @@
+//! `ebb-guest`: everything that runs inside a guest of ebb's kernel matrix, as one static binary.
+//!
+//! ```text
+//! /init (process 1)      mounts, the root disk, a node-like cgroup tree        init.rs
+//!   └─ run               one test after the other, each in a process           runner.rs
+//!        └─ test NAME    a function of the registry                            registry.rs, checks/
+//!             ├─ act …   the workloads it needs                                actors/
+//!             └─ ebb …   the agent under test                                  agent.rs
+//! ```
+//! On the host, `ebb-guest list` prints the registry; everything else wants to be in a guest.
+use anyhow::{Context, Result, bail};
+
+mod actors;
+mod cgroup;
+mod checks;
+mod init;
+mod node;
+mod registry;
+mod runner;
+mod wait;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["list"] => {
+            registry::list();
+            Ok(())
+        }
+        ["run"] => runner::run(),
+        ["test", name] => runner::run_one(name),
+        ["act", rest @ ..] => actors::run(rest).context("as an actor"),
+        ["init"] => init::second_stage(),
+        // The kernel passes its own parameters that it did not understand.
+        _ if std::process::id() == 1 => init::first_stage(),
+        _ => bail!("usage: ebb-guest list | run | test NAME | act ACTOR …"),
+    }
+}

@@ -1,0 +1,56 @@
+//! Every guest test by name, with the machine it needs and how long it may take.
+use crate::checks;
+use anyhow::Result;
+
+/// One test.
+#[derive(Debug)]
+pub(crate) struct Test {
+    /// A claim in the present tense; `matrix.toml` and filters refer to it.
+    pub(crate) name: &'static str,
+    /// A machine of `matrix.toml`.
+    pub(crate) machine: &'static str,
+    /// Seconds, on a loaded host under TCG.
+    pub(crate) timeout: u64,
+    pub(crate) run: fn(&Context) -> Result<Outcome>,
+}
+
+/// What a test that did not fail says.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Passed,
+    /// The kernel lacks what the test is about.
+    Skipped(String),
+}
+
+/// What a test is given.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) name: &'static str,
+}
+
+const fn test(
+    name: &'static str,
+    machine: &'static str,
+    timeout: u64,
+    run: fn(&Context) -> Result<Outcome>,
+) -> Test {
+    Test { name, machine, timeout, run }
+}
+
+/// In the order in which they run: what the later ones rely on comes first.
+pub(crate) const TESTS: &[Test] = &[
+    test("this_kernel_has_what_ebb_builds_on", "small", 30, checks::kernel::has_the_basics),
+    test("cgroup_kill_empties_a_subtree", "small", 60, checks::kernel::cgroup_kill),
+    test("a_limited_cgroup_is_oom_killed_alone", "small", 60, checks::kernel::limited_oom),
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static Test> {
+    TESTS.iter().find(|test| test.name == name)
+}
+
+/// For the host: one line per test.
+pub(crate) fn list() {
+    for test in TESTS {
+        println!("{} {} {}", test.name, test.machine, test.timeout);
+    }
+}

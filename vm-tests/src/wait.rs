@@ -1,0 +1,29 @@
+//! Waiting for a condition with a deadline, which is how every test waits: never for a fixed time.
+use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
+
+/// Between two looks. Short, because what is waited for is often the end of a race.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Look until `holds` or the deadline has passed; `what` completes "waited N s until …".
+pub(crate) fn until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+    until_some(limit, what, || holds().then_some(()))
+}
+
+/// Look until there is an answer.
+pub(crate) fn until_some<T>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if Instant::now() > deadline {
+            bail!("waited {} s in vain until {what}", limit.as_secs());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,80 @@
+//! `vm-tests/matrix.toml`: which kernels, which machines, which skips are accepted.
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Matrix {
+    #[serde(rename = "kernel")]
+    pub(crate) kernels: Vec<Kernel>,
+    #[serde(rename = "machine")]
+    pub(crate) machines: BTreeMap<String, Machine>,
+}
+
+/// A kernel by suite and pattern; what it resolves to today is [`super::kernel::Image`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    pub(crate) suite: String,
+    pub(crate) package: String,
+    /// Tests that this kernel lacks a feature for.
+    #[serde(default)]
+    pub(crate) may_skip: Vec<String>,
+    /// BPF programs that must attach here.
+    #[serde(default)]
+    pub(crate) programs: Vec<String>,
+}
+
+/// The shape of a virtual machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Machine {
+    /// MiB.
+    pub(crate) memory: u32,
+    pub(crate) cpus: u32,
+    /// More kernel parameters.
+    #[serde(default)]
+    pub(crate) cmdline: String,
+}
+
+impl Matrix {
+    pub(crate) fn load() -> Result<Self> {
+        let path = sh::root().join("vm-tests/matrix.toml");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))
+    }
+
+    /// The kernels a person named, or all of them when none was named.
+    pub(crate) fn select(&self, names: &[String]) -> Result<Vec<Kernel>> {
+        if names.is_empty() {
+            return Ok(self.kernels.clone());
+        }
+        let find = |name: &String| {
+            let known =
+                || self.kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>();
+            match self.kernels.iter().find(|kernel| kernel.name == *name) {
+                Some(kernel) => Ok(kernel.clone()),
+                None => bail!("the matrix has no kernel {name}; it has {}", known().join(", ")),
+            }
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_is_understood_and_names_five_kernels() {
+        let matrix = Matrix::load().unwrap();
+        assert_eq!(matrix.kernels.len(), 5);
+        assert!(matrix.select(&["6.12".into()]).is_ok());
+        assert!(matrix.select(&["4.19".into()]).is_err());
+    }
+}

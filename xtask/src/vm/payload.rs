@@ -1,0 +1,145 @@
+//! What a guest is given: the freshly built agent and test runner as an initramfs.
+//!
+//! Both are static, so they run on any root file system. The runner is `/init`: it mounts the root disk, moves itself
+//! and the payload there and goes on as process 1. An initramfs needs no driver, so no guest needs a module.
+use crate::{bpf, sh};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The static binaries of this build.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    agent: PathBuf,
+    runner: PathBuf,
+}
+
+/// A test as its registry declares it.
+#[derive(Debug, Clone)]
+pub(crate) struct Test {
+    pub(crate) name: String,
+    /// A machine of the matrix.
+    pub(crate) machine: String,
+    /// Seconds.
+    pub(crate) timeout: u64,
+}
+
+impl Payload {
+    /// Build the agent and the runner with the BPF programs inside.
+    pub(crate) fn build() -> Result<Self> {
+        bpf::run(&bpf::Args {})?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.current_dir(sh::root());
+        build.args(["build", "--quiet", "--release", "--target", TARGET]);
+        build.args(["--package", "ebb", "--package", "ebb-vm-tests"]);
+        build.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        sh::run(&mut build)?;
+        let dir = sh::target().join(TARGET).join("release");
+        Ok(Self { agent: dir.join("ebb"), runner: dir.join("ebb-guest") })
+    }
+
+    /// The tests in the runner's registry.
+    pub(crate) fn tests(&self) -> Result<Vec<Test>> {
+        let list = sh::read(Command::new(&self.runner).arg("list"))?;
+        let parse = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some(Test {
+                name: words.next()?.to_owned(),
+                machine: words.next()?.to_owned(),
+                timeout: words.next()?.parse().ok()?,
+            })
+        };
+        list.lines()
+            .map(|line| parse(line).with_context(|| format!("the runner lists {line:?}")))
+            .collect()
+    }
+
+    /// Write the initramfs; `texts` are small files beside the agent, by name and content.
+    pub(crate) fn write_initrd(&self, to: &Path, texts: &[(&str, String)]) -> Result<()> {
+        let read =
+            |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let mut archive = Cpio::default();
+        archive.directory("dev")?;
+        // The kernel opens it as the standard streams of process 1.
+        archive.device("dev/console", 5, 1)?;
+        archive.directory("payload")?;
+        archive.file("init", &read(&self.runner)?)?;
+        archive.file("payload/ebb", &read(&self.agent)?)?;
+        for (name, text) in texts {
+            archive.file(&format!("payload/{name}"), text.as_bytes())?;
+        }
+        fs::write(to, archive.finish()?).with_context(|| format!("cannot write {}", to.display()))
+    }
+}
+
+/// A `newc` archive, the format that the kernel unpacks.
+#[derive(Debug, Default)]
+struct Cpio {
+    bytes: Vec<u8>,
+    entries: u32,
+}
+
+impl Cpio {
+    fn directory(&mut self, name: &str) -> Result<()> {
+        self.entry(name, 0o040_755, (0, 0), &[])
+    }
+
+    fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
+        self.entry(name, 0o100_755, (0, 0), content)
+    }
+
+    fn device(&mut self, name: &str, major: u32, minor: u32) -> Result<()> {
+        self.entry(name, 0o020_600, (major, minor), &[])
+    }
+
+    fn finish(mut self) -> Result<Vec<u8>> {
+        self.entry("TRAILER!!!", 0, (0, 0), &[])?;
+        Ok(self.bytes)
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, rdev: (u32, u32), content: &[u8]) -> Result<()> {
+        self.entries += 1;
+        let size = u32::try_from(content.len()).with_context(|| format!("{name} is too large"))?;
+        let name_size = u32::try_from(name.len() + 1).context("a file name is too long")?;
+        // ino, mode, uid, gid, nlink, mtime, filesize, dev and rdev as major and minor, namesize, check
+        let (major, minor) = rdev;
+        let header = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in header {
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.align();
+        self.bytes.extend_from_slice(content);
+        self.align();
+        Ok(())
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_says_its_size_and_is_padded() {
+        let mut archive = Cpio::default();
+        archive.directory("payload").unwrap();
+        archive.file("payload/odd", b"12345").unwrap();
+        let bytes = archive.finish().unwrap();
+        assert_eq!(bytes.len() % 4, 0);
+        assert_eq!(&bytes[..6], b"070701");
+        // The size field says how much follows the padded name.
+        let at = bytes.windows(12).position(|w| w == b"payload/odd\0").unwrap();
+        assert_eq!(&bytes[at - 110 + 54..at - 110 + 62], b"00000005");
+        assert_eq!(&bytes[at + 14..at + 19], b"12345");
+    }
+}

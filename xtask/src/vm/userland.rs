@@ -1,0 +1,96 @@
+//! Directories and disk images made of Debian packages, unpacked and never installed.
+//!
+//! Both QEMU and the guest's root file system are made this way, from one suite with all they need, so that neither
+//! depends on what the machine has. Each is kept in the cache under a name that is the hash of its inputs.
+use crate::debs::Suite;
+use crate::sh;
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The suite that QEMU and the guests' programs come from.
+pub(crate) const SUITE: &str = "trixie";
+
+/// A directory with `packages` and everything they need, built once per set of versions.
+pub(crate) fn tree(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let suite = Suite::open(SUITE)?;
+    let closure = suite.closure(packages)?;
+    let key = sh::sha256(closure.join("\n").as_bytes())?;
+    let dir = sh::cache()?.join(format!("{name}-{key}"));
+    if dir.exists() {
+        return Ok(dir);
+    }
+    println!("vm: building {name} from {} packages of {SUITE}", closure.len());
+    let debs = suite.fetch(&closure)?;
+    let partial = sh::cache()?.join(format!("{name}.partial.{}", std::process::id()));
+    fs::create_dir_all(partial.join("usr"))
+        .with_context(|| format!("cannot create {}", partial.display()))?;
+    // Packages of a merged-usr suite may still ship files under /lib: give them the links a system has.
+    for merged in ["bin", "sbin", "lib", "lib64"] {
+        let target = partial.join("usr").join(merged);
+        fs::create_dir_all(&target)
+            .with_context(|| format!("cannot create {}", target.display()))?;
+        symlink(format!("usr/{merged}"), partial.join(merged))
+            .with_context(|| format!("cannot link /{merged}"))?;
+    }
+    for deb in &debs {
+        unpack(deb, &partial)?;
+    }
+    // Whoever was faster built the same thing.
+    if fs::rename(&partial, &dir).is_err() {
+        sh::run(Command::new("rm").arg("-rf").arg(&partial))?;
+    }
+    Ok(dir)
+}
+
+/// Run a program of a [`tree`] with the tree's own loader and libraries: what the host has does not matter.
+pub(crate) fn program(tree: &Path, program: &str) -> Command {
+    let mut command = Command::new(tree.join("usr/lib64/ld-linux-x86-64.so.2"));
+    command.arg("--library-path").arg(tree.join("usr/lib/x86_64-linux-gnu"));
+    command.arg(tree.join(program));
+    command
+}
+
+/// An ext4 image of a directory, built once per tree and extra files. Sparse, `mib` MiB large, no journal: it is thrown away after each run.
+pub(crate) fn image(tree: &Path, tools: &Path, mib: u32) -> Result<PathBuf> {
+    let image = tree.with_extension(format!("{mib}m.ext4"));
+    if image.exists() {
+        return Ok(image);
+    }
+    let partial = image.with_extension(format!("partial.{}", std::process::id()));
+    let mut command = program(tools, "usr/sbin/mke2fs");
+    command.args([
+        "-q",
+        "-t",
+        "ext4",
+        "-O",
+        "^has_journal",
+        "-E",
+        "lazy_itable_init=1,root_owner=0:0",
+    ]);
+    command.arg("-d").arg(tree).arg(&partial).arg(format!("{mib}M"));
+    sh::run(&mut command)?;
+    fs::rename(&partial, &image).with_context(|| format!("cannot store {}", image.display()))?;
+    Ok(image)
+}
+
+fn unpack(deb: &Path, into: &Path) -> Result<()> {
+    let mut files = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start dpkg-deb (install the package dpkg)")?;
+    let pipe = files.stdout.take().context("dpkg-deb has no output")?;
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "--keep-directory-symlink", "--no-same-owner"]);
+    for bulk in ["./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/info"] {
+        tar.arg(format!("--exclude={bulk}"));
+    }
+    sh::run(tar.arg("-C").arg(into).stdin(pipe))?;
+    let status = files.wait().context("cannot wait for dpkg-deb")?;
+    anyhow::ensure!(status.success(), "cannot unpack {}: {status}", deb.display());
+    Ok(())
+}
