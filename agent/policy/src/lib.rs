@@ -1,3 +1,29 @@
-//! ebb's policy core: `decide(&Snapshot, &Limits, &History) -> (Plan, History)`.
+//! ebb's policy core: a snapshot of a node, limits and a history in; a plan and the next history out.
+//!
+//! ```text
+//! Snapshot ─┐
+//! Limits ───┼─► decide ─► Plan { actions, kept, conditions, events, wake_in }, History
+//! History ──┘
+//! ```
+//!
+//! The crate is `no_std` and has no mandatory dependency, so it cannot read a clock, a file, the environment or a random source.
+//! Same snapshot, limits and history give the same plan byte for byte, whatever the order of the lists inside.
+//! Reading the node and acting on a plan live in the agent.
 #![no_std]
 extern crate alloc;
+
+pub mod history;
+pub mod limits;
+pub mod plan;
+pub mod quantity;
+pub mod signal;
+pub mod snapshot;
+pub mod units;
+
+pub use history::History;
+pub use limits::{Limits, RawEviction};
+pub use plan::Plan;
+pub use quantity::Quantity;
+pub use signal::Signal;
+pub use snapshot::Snapshot;
+pub use units::{Millis, Secs, Time};

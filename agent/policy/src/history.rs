@@ -1,0 +1,210 @@
+//! What a decision remembers for the next one. Bounded by what exists: whatever is gone from the snapshot is forgotten.
+use crate::{
+    Millis, Signal, Time,
+    plan::Strength,
+    signal::NodeConditionType,
+    snapshot::{FsLayout, WorkloadKey},
+};
+use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
+
+/// What a decision remembers for the next one. The default is that of an agent that has just started.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct History {
+    /// Version of this form; 1 (0 stands for a history that has never been written).
+    pub schema_version: u32,
+    /// How many passes have evaluated thresholds, counted up to 2: derived thresholds take part from the second on.
+    pub passes: u8,
+    /// The layout as first seen; later changes are not noticed.
+    pub layout: Option<FsLayout>,
+    /// Thresholds that were met, and since when.
+    pub first_observed: Vec<MetThreshold>,
+    /// Thresholds met with their grace passed, until their minimum reclaim is reached.
+    pub met: Vec<ThresholdId>,
+    /// When each condition was last observed.
+    pub conditions_last_observed: BTreeMap<NodeConditionType, Time>,
+    /// Conditions that held after the last pass.
+    pub conditions: BTreeSet<NodeConditionType>,
+    /// When each signal of the last pass was observed; absent time for one that did not say.
+    pub last_observations: BTreeMap<Signal, Option<Time>>,
+    /// A pass that stopped for node-level reclaim and goes on with the next snapshot.
+    pub reclaiming: Option<Reclaiming>,
+    /// When dead containers were last collected.
+    pub last_container_gc: Option<Time>,
+    /// When images were last collected.
+    pub last_image_gc: Option<Time>,
+    /// Image collections in a row that did not free enough.
+    pub image_gc_failures: u32,
+    /// Images that were seen; `None` before the first look.
+    pub images: Option<BTreeMap<String, ImageRecord>>,
+    /// Growth of workloads, ordered by who they are.
+    pub growth: Vec<Growth>,
+    /// Trend of each signal.
+    pub trends: BTreeMap<Signal, Trend>,
+    /// Steps of the ladder that are in force, ordered by who they are about.
+    pub steps: Vec<Step>,
+    /// Running totals of the last snapshot that are compared with those of the next.
+    pub totals: Totals,
+}
+
+/// What makes two thresholds the same one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct ThresholdId {
+    /// Its signal.
+    pub signal: Signal,
+    /// Hard or soft, by the list that it was configured in.
+    pub strength: Strength,
+    /// Its value as configured.
+    pub value: String,
+    /// Its grace period.
+    pub grace: Millis,
+}
+
+/// A threshold that is met, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct MetThreshold {
+    /// Which.
+    pub threshold: ThresholdId,
+    /// Since when.
+    pub since: Time,
+}
+
+/// A pass that stopped for node-level reclaim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Reclaiming {
+    /// The threshold that it handled.
+    pub threshold: ThresholdId,
+    /// When it stopped.
+    pub since: Time,
+}
+
+/// What is remembered of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct ImageRecord {
+    /// When it was first seen; zero for one that was there at the first look.
+    pub first_detected: Time,
+    /// When it was last in use; absent when never, as far as is known.
+    pub last_used: Option<Time>,
+}
+
+/// How fast a workload grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Growth {
+    /// Who.
+    pub workload: WorkloadKey,
+    /// When it was last measured.
+    pub at: Time,
+    /// Memory at that time, bytes.
+    pub memory: Option<u64>,
+    /// Memory, bytes a second, smoothed.
+    pub memory_rate: Option<i64>,
+    /// Processes at that time.
+    pub processes: Option<u64>,
+    /// Processes a second, smoothed.
+    pub process_rate: Option<i64>,
+    /// Running total of refaults.
+    pub refaults: Option<u64>,
+}
+
+/// How fast a signal falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Trend {
+    /// When it was last observed.
+    pub at: Time,
+    /// What was left then.
+    pub available: u64,
+    /// Change of what is left, units a second, smoothed; negative when falling.
+    pub rate: Option<i64>,
+    /// Mean deviation of single measurements from that rate, units a second.
+    pub deviation: Option<u64>,
+}
+
+/// A step of the ladder that is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Step {
+    /// Who.
+    pub workload: WorkloadKey,
+    /// Which.
+    pub kind: StepKind,
+    /// Since when.
+    pub since: Time,
+    /// The `memory.high` that it had before, if any.
+    pub high_before: Option<u64>,
+}
+
+/// A step of the ladder below ending a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum StepKind {
+    /// It was told.
+    Warned,
+    /// The kernel was asked to reclaim from it.
+    Reclaimed,
+    /// It is slowed down.
+    Throttled,
+    /// It is stopped.
+    Frozen,
+}
+
+/// Running totals that are compared from one snapshot to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Totals {
+    /// When they were read.
+    pub at: Option<Time>,
+    /// Refaults of the root cgroup.
+    pub refaults: Option<u64>,
+    /// Direct reclaims.
+    pub direct_reclaims: Option<u64>,
+    /// Microseconds in which some task waited for memory.
+    pub memory_some_us: Option<u64>,
+    /// Microseconds in which some task waited for IO.
+    pub io_some_us: Option<u64>,
+}

@@ -1,0 +1,234 @@
+//! What ebb does beyond the kubelet, each an option with a default.
+//!
+//! [`Options::kubelet`] is the kubelet exactly; [`Options::standalone`] is for machines without a source of pods.
+use crate::{Millis, Quantity, Signal};
+use alloc::collections::BTreeMap;
+
+/// How candidates are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum Ranking {
+    /// The kubelet's keys, exactly.
+    Kubelet,
+    /// The kubelet's classes (over its request, priority); within a class the preference, then growth, then usage above the request. Candidates without statistics come last.
+    Attributed,
+}
+
+/// How many victims a pass may choose for the node's pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum Victims {
+    /// One, as the kubelet does.
+    One,
+    /// As many as are needed to cover the need, never more.
+    Enough,
+}
+
+/// How page cache in use is counted for `memory.available`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum ActiveCache {
+    /// As used, as the kubelet does.
+    Used,
+    /// As available, unless it has been coming back (refaults) since the last pass.
+    ReclaimableUnlessRefaulting,
+}
+
+/// Which unused images go when the node is short of disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum ImageReach {
+    /// All of them, as the kubelet does.
+    All,
+    /// The least recently used ones until the low threshold is reached.
+    ToLowThreshold,
+}
+
+/// Places where the kubelet's behaviour surprises; each can be put right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Quirks {
+    /// Rank by inodes used less the *bytes* of local storage requested, as the kubelet does.
+    pub inodes_above_byte_request: bool,
+    /// With a dedicated image filesystem, leave the writable layer out of a container's limit of local storage, as the kubelet does.
+    pub writable_layer_unlimited_on_image_fs: bool,
+    /// With a dedicated image filesystem, reclaim nothing on the node for `nodefs`, as the kubelet does.
+    pub no_reclaim_for_node_fs: bool,
+    /// Apply derived `containerfs` thresholds only from the second pass on, as the kubelet does.
+    pub container_fs_from_second_pass: bool,
+    /// When the pods' working set exceeds their limit, take what is available for a huge number instead of for nothing.
+    pub allocatable_wraps: bool,
+    /// Delete an image that was never used as soon as the maximum age applies at all, as the kubelet does.
+    pub never_used_image_is_old: bool,
+}
+
+impl Default for Quirks {
+    fn default() -> Quirks {
+        Quirks {
+            inodes_above_byte_request: true,
+            writable_layer_unlimited_on_image_fs: true,
+            no_reclaim_for_node_fs: true,
+            container_fs_from_second_pass: true,
+            allocatable_wraps: true,
+            never_used_image_is_old: true,
+        }
+    }
+}
+
+/// Acting on a forecast: before a hard threshold of memory or task ids is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Forecast {
+    /// Whether to act on forecasts.
+    pub enabled: bool,
+    /// Time that a graceful end of a workload is given at most; a forecast shorter than this starts one.
+    pub graceful_end: Millis,
+    /// Forecasts further off than this are not reported.
+    pub horizon: Millis,
+}
+
+impl Default for Forecast {
+    fn default() -> Forecast {
+        Forecast { enabled: false, graceful_end: Millis(10_000), horizon: Millis(300_000) }
+    }
+}
+
+/// Steps below ending a workload, each taken while the forecast leaves more time than stated. A step of zero is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Ladder {
+    /// Whether to take steps at all.
+    pub enabled: bool,
+    /// Warn when less time than this is left.
+    pub warn: Millis,
+    /// Ask the kernel to reclaim when less time than this is left.
+    pub reclaim: Millis,
+    /// Throttle when less time than this is left.
+    pub throttle: Millis,
+    /// Freeze when less time than this is left.
+    pub freeze: Millis,
+    /// How long a write to `memory.reclaim` may take.
+    pub reclaim_deadline: Millis,
+    /// How long a workload may stay frozen.
+    pub freeze_at_most: Millis,
+}
+
+impl Default for Ladder {
+    fn default() -> Ladder {
+        Ladder {
+            enabled: false,
+            warn: Millis(60_000),
+            reclaim: Millis(30_000),
+            throttle: Millis(15_000),
+            freeze: Millis(0),
+            reclaim_deadline: Millis(2_000),
+            freeze_at_most: Millis(5_000),
+        }
+    }
+}
+
+/// What ebb does beyond the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Options {
+    /// How candidates are ranked.
+    pub ranking: Ranking,
+    /// How many victims a pass may choose.
+    pub victims: Victims,
+    /// At most this many victims in a pass, whatever the need.
+    pub max_victims: u32,
+    /// Count what is already dying towards the need.
+    pub count_dying: bool,
+    /// Honour `prefer` and `avoid`.
+    pub preferences: bool,
+    /// Do not end two replicas of one owner in a pass while another choice exists.
+    pub spread_owners: bool,
+    /// Leave workloads alone whose disruption budget allows no disruption.
+    pub disruption_budgets: bool,
+    /// How page cache in use is counted.
+    pub active_cache: ActiveCache,
+    /// Which unused images go when the node is short of disk.
+    pub images_under_pressure: ImageReach,
+    /// Acting before a threshold is met.
+    pub forecast: Forecast,
+    /// Steps below ending a workload.
+    pub ladder: Ladder,
+    /// Upper bounds of thresholds given as percentages.
+    pub percentage_at_most: BTreeMap<Signal, Quantity>,
+    /// How long a pass may at most be away from the next while thresholds exist.
+    pub monitoring_period: Millis,
+    /// Collect dead containers, sandboxes and logs every so often; zero means never.
+    pub container_gc_period: Millis,
+    /// Collect images every so often; zero means never.
+    pub image_gc_period: Millis,
+    /// The kubelet's surprises.
+    pub quirks: Quirks,
+}
+
+impl Options {
+    /// The kubelet, exactly.
+    pub fn kubelet() -> Options {
+        Options {
+            ranking: Ranking::Kubelet,
+            victims: Victims::One,
+            max_victims: 16,
+            count_dying: true,
+            preferences: false,
+            spread_owners: false,
+            disruption_budgets: false,
+            active_cache: ActiveCache::Used,
+            images_under_pressure: ImageReach::All,
+            forecast: Forecast::default(),
+            ladder: Ladder::default(),
+            percentage_at_most: BTreeMap::new(),
+            monitoring_period: Millis(10_000),
+            container_gc_period: Millis(60_000),
+            image_gc_period: Millis(300_000),
+            quirks: Quirks::default(),
+        }
+    }
+
+    /// For machines without a source of pods: cgroups and processes are the workloads.
+    pub fn standalone() -> Options {
+        Options {
+            ranking: Ranking::Attributed,
+            victims: Victims::Enough,
+            preferences: true,
+            container_gc_period: Millis(0),
+            image_gc_period: Millis(0),
+            ..Options::kubelet()
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What was left alone: a refusal is a value, so that "why not this one?" is answered from the plan.
+use crate::{
+    Secs, Signal, Time,
+    snapshot::{ProtectedReason, WorkloadKey},
+};
+use alloc::string::String;
+
+/// Something that was looked at and left alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Kept {
+    /// What.
+    pub subject: Subject,
+    /// Why.
+    pub reason: KeepReason,
+}
+
+/// What was left alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")
+)]
+pub enum Subject {
+    /// A workload.
+    Workload {
+        /// Who it is.
+        workload: WorkloadKey,
+    },
+    /// A container.
+    Container {
+        /// Its id.
+        id: String,
+    },
+    /// A sandbox.
+    Sandbox {
+        /// Its id.
+        id: String,
+    },
+    /// An image.
+    Image {
+        /// Its id.
+        id: String,
+    },
+    /// A log directory.
+    LogDir {
+        /// Its path.
+        path: String,
+    },
+    /// A link to a log.
+    LogLink {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// Why it was left alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "why")
+)]
+pub enum KeepReason {
+    /// It is critical: static, mirror or of a system priority.
+    Critical,
+    /// The agent says that it must never be ended.
+    Protected {
+        /// Why.
+        reason: ProtectedReason,
+    },
+    /// Enough others come before it.
+    NotNeeded,
+    /// Its disruption budget allows no disruption.
+    DisruptionBudget {
+        /// The budget.
+        budget: String,
+    },
+    /// Another replica of its owner is chosen in this pass.
+    OwnerSpared {
+        /// The owner.
+        owner: String,
+    },
+    /// It is already ending; what it frees is counted until then.
+    Dying {
+        /// Until when it is counted.
+        until: Time,
+    },
+    /// It has ended.
+    Terminated,
+    /// It is over its own limit: that is its own affair.
+    LocalPressure {
+        /// The signal that others may be short of, if any.
+        signal: Option<Signal>,
+    },
+    /// It runs.
+    Running,
+    /// It is newer than the minimum age.
+    TooYoung {
+        /// Seconds until it is old enough.
+        wait: Secs,
+    },
+    /// It is among the newest of its kind, which are kept.
+    Newest,
+    /// Its pod still needs it.
+    PodActive,
+    /// A container uses it.
+    InUse,
+    /// The runtime pins it.
+    Pinned,
+    /// Enough is freed without it.
+    EnoughFreed,
+    /// Not every source of pods has reported yet.
+    SourcesNotReady,
+    /// What it points to exists, or may be about to.
+    MayBeRotating,
+    /// It is the one whose grace has not yet passed.
+    Waiting,
+    /// It was used since this pass began.
+    UsedSince,
+}

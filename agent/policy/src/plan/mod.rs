@@ -1,0 +1,84 @@
+//! What should be done: a plan that is specific enough that acting on it needs no thought.
+//!
+//! [`action`] holds the actions and [`kept`] what was left alone and why; [`ranking`] the order of the candidates with the keys that made it;
+//! [`status`] thresholds, node conditions and events; this file puts them together.
+use crate::{Millis, Quantity, Signal, Time, signal::Resource};
+use alloc::{collections::BTreeMap, vec::Vec};
+
+pub mod action;
+pub mod kept;
+pub mod ranking;
+pub mod status;
+
+pub use action::{
+    Action, EventType, Evict, EvictionCause, Freeze, PodCondition, PodEvent, ReclaimMemory,
+    Release, RemoveContainer, RemoveImage, RemoveLogDir, RemoveLogLink, RemoveReason,
+    RemoveSandbox, Throttle, Warn,
+};
+pub use kept::{KeepReason, Kept, Subject};
+pub use ranking::{RankKey, Ranked};
+pub use status::{
+    AdmissionAnswer, NodeCondition, NodeEvent, Note, Strength, ThresholdState, ThresholdStatus,
+};
+
+/// What should be done, what was left alone, and why.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Plan {
+    /// Version of this form; 1.
+    pub schema_version: u32,
+    /// The snapshot's time.
+    pub decided_at: Time,
+    /// The threshold that this pass handles, if any.
+    pub handled: Option<Handled>,
+    /// What to do, in this order.
+    pub actions: Vec<Action>,
+    /// What was left alone, and why.
+    pub kept: Vec<Kept>,
+    /// Candidates for the handled signal, the first victim first.
+    pub ranking: Vec<Ranked>,
+    /// Every threshold and where it stands.
+    pub thresholds: Vec<ThresholdStatus>,
+    /// The three node conditions.
+    pub conditions: Vec<NodeCondition>,
+    /// Events about the node.
+    pub events: Vec<NodeEvent>,
+    /// Answers to pods that ask to be admitted.
+    pub admissions: Vec<AdmissionAnswer>,
+    /// Age of the observation behind each threshold that drove an eviction, milliseconds.
+    pub stats_age: BTreeMap<Signal, Millis>,
+    /// What else is worth knowing.
+    pub notes: Vec<Note>,
+    /// When the answer can change although nothing new is observed.
+    pub wake_in: Option<Millis>,
+}
+
+/// The threshold that a pass handles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Handled {
+    /// Its signal.
+    pub signal: Signal,
+    /// The resource that is short.
+    pub resource: Resource,
+    /// Hard or soft.
+    pub strength: Strength,
+    /// The threshold as a quantity, percentages resolved.
+    pub threshold: Quantity,
+    /// What is left.
+    pub available: u64,
+    /// What must come back: threshold and minimum reclaim less what is left.
+    pub need: u64,
+    /// How much of the need is already on its way from workloads that are dying.
+    pub dying: u64,
+    /// Time until the threshold is reached, when the pass acts on a forecast.
+    pub forecast: Option<Millis>,
+}

@@ -1,0 +1,199 @@
+//! Where the node stands: thresholds, conditions, events about the node, and answers to pods that ask to be admitted.
+use super::EventType;
+use crate::{Millis, Quantity, Signal, Time, signal::NodeConditionType, snapshot::WorkloadKey};
+use alloc::string::String;
+
+/// Whether a threshold acts at once or after a grace period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum Strength {
+    /// At once. A soft threshold with a grace period of zero counts as hard.
+    Hard,
+    /// After its grace period.
+    Soft,
+}
+
+/// Where a threshold stands in this pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum ThresholdState {
+    /// Nothing was observed for its signal.
+    Unobserved,
+    /// Not met.
+    Clear,
+    /// Met, its grace period has not passed.
+    Grace,
+    /// Met, but nothing newer was observed since the last pass.
+    Stale,
+    /// Met: it drives this pass or would, were it alone.
+    Met,
+    /// Never met: it was derived from a threshold that does not exist.
+    Inert,
+}
+
+/// A threshold and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct ThresholdStatus {
+    /// Its signal.
+    pub signal: Signal,
+    /// Hard or soft.
+    pub strength: Strength,
+    /// Where it stands.
+    pub state: ThresholdState,
+    /// The threshold as a quantity, percentages resolved; absent while nothing is observed.
+    pub threshold: Option<Quantity>,
+    /// What is left.
+    pub available: Option<u64>,
+    /// Whether it is only still met because the minimum reclaim has not been reached.
+    pub by_minimum_reclaim: bool,
+    /// Since when it is met.
+    pub since: Option<Time>,
+    /// What remains of its grace period.
+    pub grace_left: Option<Millis>,
+}
+
+/// A condition of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct NodeCondition {
+    /// Type.
+    #[cfg_attr(feature = "json", serde(rename = "type"))]
+    pub condition_type: NodeConditionType,
+    /// Whether it holds.
+    pub status: bool,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// When it was last observed, if ever.
+    pub last_observed: Option<Time>,
+}
+
+/// An event about the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct NodeEvent {
+    /// How grave it is.
+    #[cfg_attr(feature = "json", serde(rename = "type"))]
+    pub event_type: EventType,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+}
+
+/// The answer to a pod that asks to be admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct AdmissionAnswer {
+    /// Who asked.
+    pub workload: WorkloadKey,
+    /// Whether it may run.
+    pub admit: bool,
+    /// Phase of its status when it may not.
+    pub phase: Option<String>,
+    /// Reason when it may not.
+    pub reason: Option<String>,
+    /// Message when it may not.
+    pub message: Option<String>,
+}
+
+/// Something worth knowing that is not an action.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "note")
+)]
+pub enum Note {
+    /// A workload is at its own limit; the node is not involved.
+    LocalPressure {
+        /// Who.
+        workload: WorkloadKey,
+    },
+    /// Tasks wait for memory or IO although no threshold is met.
+    StallWithoutShortage,
+    /// The layout of the filesystems is not known, so thresholds on disk are not judged.
+    LayoutUnknown {
+        /// Why, if known.
+        error: Option<String>,
+    },
+    /// A threshold has no observation.
+    NoObservation {
+        /// Its signal.
+        signal: Signal,
+    },
+    /// A threshold of the configuration is replaced by a derived one.
+    ContainerFsOverridden {
+        /// Its signal.
+        signal: Signal,
+    },
+    /// Thresholds are met, but nothing is active that could be ended.
+    NothingActive,
+    /// Thresholds are met, but every candidate is kept.
+    NothingToEvict,
+    /// What is dying will cover the need.
+    DyingCovers {
+        /// Units that are on their way.
+        expected: u64,
+        /// Units needed.
+        need: u64,
+    },
+    /// Node-level reclaim comes first; the pass goes on with the next snapshot.
+    ReclaimFirst,
+    /// Node-level reclaim was enough.
+    ReclaimSufficed,
+    /// What can be freed is less than what is wanted.
+    NotEnough {
+        /// Units wanted.
+        wanted: u64,
+        /// Units that the chosen ones should free.
+        expected: u64,
+    },
+    /// The node will reach a threshold.
+    Forecast {
+        /// Its signal.
+        signal: Signal,
+        /// Time until then.
+        time_left: Millis,
+        /// By how much that time may be wrong.
+        error: Millis,
+    },
+    /// An image filesystem reported figures that cannot be.
+    ImageFsFigures {
+        /// What was wrong.
+        what: String,
+    },
+    /// The page cache in use comes back fast when reclaimed, so it counts as used.
+    ActiveCacheNeeded,
+    /// Page cache in use that can be given up, counted as available.
+    ActiveCacheReclaimable {
+        /// Bytes.
+        bytes: u64,
+    },
+}

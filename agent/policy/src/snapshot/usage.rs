@@ -1,0 +1,122 @@
+//! What was measured: memory, processes and disk of a workload, its containers and its volumes.
+use crate::Time;
+use alloc::{string::String, vec::Vec};
+
+/// What was measured of one workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Stats {
+    /// When it was measured.
+    pub observed_at: Option<Time>,
+    /// Memory of the workload's cgroup.
+    pub memory: Option<MemoryUsage>,
+    /// Processes in the workload.
+    pub process_count: Option<u64>,
+    /// Local disk of the whole pod: writable layers, logs, local ephemeral volumes, pod logs and hosts file, bytes.
+    pub ephemeral_storage: Option<u64>,
+    /// Each container.
+    pub containers: Vec<ContainerStats>,
+    /// Each volume.
+    pub volumes: Vec<VolumeStats>,
+}
+
+/// Memory of one cgroup, bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct MemoryUsage {
+    /// Everything charged to it (`memory.current`).
+    pub usage: Option<u64>,
+    /// Usage without the page cache that was not used twice of late; absent means `usage` less `inactiveFile`.
+    pub working_set: Option<u64>,
+    /// Anonymous memory.
+    pub anon: Option<u64>,
+    /// Page cache, tmpfs and shared memory included.
+    pub file: Option<u64>,
+    /// Page cache that was used again.
+    pub active_file: Option<u64>,
+    /// Page cache that was not used twice of late.
+    pub inactive_file: Option<u64>,
+    /// tmpfs and shared memory, which belongs to no process.
+    pub shmem: Option<u64>,
+    /// Kernel memory.
+    pub kernel: Option<u64>,
+    /// Swapped out.
+    pub swap: Option<u64>,
+    /// `memory.low`: protected as long as others can be reclaimed from.
+    pub low: Option<u64>,
+    /// `memory.min`: protected always.
+    pub min: Option<u64>,
+    /// Pages that came back soon after they were reclaimed, a running total.
+    pub refaults: Option<u64>,
+    /// Microseconds in which at least one of its tasks waited for memory, a running total.
+    pub stall_us: Option<u64>,
+}
+
+impl MemoryUsage {
+    /// The working set: as measured, else usage less inactive page cache.
+    pub fn working_set(&self) -> Option<u64> {
+        self.working_set
+            .or_else(|| Some(self.usage?.saturating_sub(self.inactive_file.unwrap_or_default())))
+    }
+}
+
+/// Disk that something takes up on its filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct FsUsage {
+    /// Bytes.
+    pub used_bytes: Option<u64>,
+    /// Inodes.
+    pub inodes_used: Option<u64>,
+}
+
+/// What was measured of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct ContainerStats {
+    /// Name, as in the specification.
+    pub name: String,
+    /// Memory.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub memory: Option<MemoryUsage>,
+    /// Writable layer.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub rootfs: Option<FsUsage>,
+    /// Logs.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub logs: Option<FsUsage>,
+}
+
+/// What was measured of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct VolumeStats {
+    /// Name, as in the specification.
+    pub name: String,
+    /// Bytes.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub used_bytes: Option<u64>,
+    /// Inodes.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub inodes_used: Option<u64>,
+}
