@@ -112,7 +112,7 @@ fn hand_over_files() -> Result<()> {
     let status = Command::new("busybox").args(["stty", "-F", "/dev/ttyS2", "raw"]).status();
     status.context("cannot start busybox")?;
     Command::new("busybox")
-        .args(["tar", "-cz", "-C", OUT, "."])
+        .args(["tar", "-c", "-C", OUT, "."])
         .stdout(Stdio::from(port))
         .status()
         .context("cannot send the tests' files")?;
