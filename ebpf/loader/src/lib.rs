@@ -1,1 +1,40 @@
-//! (being written)
+//! Loads ebb's BPF programs and turns what they write into kernel events: the one crate that names aya and libbpf.
+//!
+//! ```text
+//!  survey()  ──HostSupport──►  ProbeSet::for_host  ──►  Probes::attach  ──►  Probes
+//!  facts                       rules, pure               effects               │ next()      KernelEvent, vital ring first
+//!                                                                              │ counters()  per-cgroup totals, in batches
+//!                                                                              │ lost()      records that found no room
+//!                                                                              └ status()    every program, and why it is not there
+//! ```
+//! - `catalogue` is the one list of facts and programs; `host` and `probe_set` decide which fit.
+//! - `rust_tier` (aya) loads `ebpf/probes`, `core_tier` (libbpf-rs) loads `ebpf/core`; they share their maps by file descriptor
+//!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
+//! - `ring` reads records, `event` says what they mean, `totals` reads what is only counted.
+//!
+//! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
+//! [`Probes`] whose status says why. What the agent does with events, and what it does without them, is not decided here.
+mod attach;
+mod catalogue;
+mod core_tier;
+mod event;
+mod host;
+mod memlock;
+mod objects;
+mod options;
+mod probe_set;
+mod probes;
+mod ring;
+mod rust_tier;
+mod shared_maps;
+mod totals;
+
+pub use attach::{AttachError, ProbeState, ProbeStatus};
+pub use catalogue::{Arg, Fact, Hook, Point, Tier};
+pub use event::{CgroupChange, Comm, ExitScope, ExitStatus, KernelEvent, MemoryCounter, OomLimit};
+pub use host::{Capabilities, HookSupport, HostSupport, Lockdown, Presence, survey};
+pub use options::Options;
+pub use probe_set::ProbeSet;
+pub use probes::Probes;
+pub use ring::RingError;
+pub use totals::{CgroupTotals, Lost, Totals, TotalsError};

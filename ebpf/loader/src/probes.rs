@@ -1,0 +1,146 @@
+//! The attached programs: what they send, what they count, what was lost and how each of them stands.
+use crate::attach::{self, AttachError, Attached, ProbeState, ProbeStatus};
+use crate::catalogue::Fact;
+use crate::core_tier::CoreTier;
+use crate::event::KernelEvent;
+use crate::ring::{self, Drained, Ready, Ring, RingError};
+use crate::rust_tier::{Forward, RustTier};
+use crate::shared_maps::{EVENTS, SharedMaps, VITAL};
+use crate::totals::{self, Lost, Totals, TotalsError};
+use crate::{Options, ProbeSet};
+use aya_log::EbpfLogger;
+use nix::unistd::{SysconfVar, sysconf};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// ebb's programs at work. Dropping it detaches them all.
+pub struct Probes {
+    status: Vec<ProbeStatus>,
+    vital: Option<Ring>,
+    events: Option<Ring>,
+    messages: Option<Messages>,
+    maps: SharedMaps,
+    drain_every: Duration,
+    /// Held for their links, which live as long as these.
+    _tiers: (Option<RustTier>, CoreTier),
+}
+
+impl Probes {
+    /// Attach what the set offers, best first. To be called on a tokio runtime with I/O and time enabled.
+    ///
+    /// # Errors
+    /// Only for options that no kernel would accept and for rings that exist but cannot be waited for. What the kernel
+    /// refuses is in [`Probes::status`].
+    pub fn attach(set: &ProbeSet, options: &Options) -> Result<Self, AttachError> {
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+        let page = page.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096);
+        if let Some(mistake) = options.mistake(page) {
+            return Err(AttachError::Options(mistake));
+        }
+        let Attached { mut rust, core, maps, status } = attach::attach(set, options);
+        let ring = |name| maps.get(name).map(|map| Ring::open(name, map)).transpose();
+        let logger = rust.as_mut().and_then(RustTier::logger);
+        Ok(Self {
+            vital: ring(VITAL)?,
+            events: ring(EVENTS)?,
+            messages: logger.map(Messages::open).transpose()?,
+            drain_every: options.drain_every,
+            _tiers: (rust, core),
+            maps,
+            status,
+        })
+    }
+
+    /// Every program of the catalogue and how it stands.
+    pub fn status(&self) -> &[ProbeStatus] {
+        &self.status
+    }
+
+    /// Whether something is attached that tells this.
+    pub fn tells(&self, fact: Fact) -> bool {
+        self.status.iter().any(|probe| probe.feeds == fact && probe.state == ProbeState::Attached)
+    }
+
+    /// Wait until the kernel has told something and append it: vital events first, at most some thousands at once.
+    ///
+    /// Waits for ever when nothing is attached. Safe to cancel: what was taken is in `batch`.
+    ///
+    /// # Errors
+    /// When the runtime cannot wait for a ring; that does not pass by itself.
+    pub async fn next(&mut self, batch: &mut Vec<KernelEvent>) -> Result<(), RingError> {
+        let before = batch.len();
+        loop {
+            // Not only what was waited for: some programs never wake the reader, and a full batch leaves records behind.
+            self.drain(batch);
+            if batch.len() > before {
+                return Ok(());
+            }
+            let Self { vital, events, messages, drain_every, .. } = self;
+            tokio::select! {
+                biased;
+                ready = ready(vital) => ready?.drain(batch),
+                ready = ready(events) => ready?.drain(batch),
+                result = forward(messages) => result?,
+                // Without rings there is nothing that could have arrived unannounced.
+                () = tokio::time::sleep(*drain_every), if events.is_some() => {}
+            }
+        }
+    }
+
+    /// Take what the rings hold now, without waiting.
+    fn drain(&mut self, batch: &mut Vec<KernelEvent>) {
+        for ring in [&mut self.vital, &mut self.events].into_iter().flatten() {
+            let _: Drained = ring.drain(batch);
+        }
+    }
+
+    /// What was lost since attaching.
+    ///
+    /// # Errors
+    /// When the counters exist but cannot be read: then it is unknown whether anything was lost.
+    pub fn lost(&self) -> Result<Lost, TotalsError> {
+        let rings = [&self.vital, &self.events].into_iter().flatten();
+        Ok(Lost { corrupt: rings.map(Ring::corrupt).sum(), ..totals::lost(&self.maps)? })
+    }
+
+    /// What was counted since attaching: a few system calls for all cgroups together.
+    ///
+    /// # Errors
+    /// When the counters exist but cannot be read.
+    pub fn totals(&self) -> Result<Totals, TotalsError> {
+        totals::read(&self.maps, |fact| self.tells(fact))
+    }
+}
+
+async fn ready(ring: &mut Option<Ring>) -> Result<Ready<'_>, RingError> {
+    match ring {
+        Some(ring) => ring.ready().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The kernel side's own messages: rare, and for people.
+struct Messages {
+    logger: EbpfLogger<Forward>,
+    fd: AsyncFd<OwnedFd>,
+}
+
+/// Name of the map behind [`Messages`].
+const MESSAGES: &str = "AYA_LOGS";
+
+impl Messages {
+    fn open(logger: EbpfLogger<Forward>) -> Result<Self, RingError> {
+        Ok(Self { fd: ring::watch(MESSAGES, logger.as_fd())?, logger })
+    }
+}
+
+/// Wait for messages and pass them on.
+async fn forward(messages: &mut Option<Messages>) -> Result<(), RingError> {
+    let Some(Messages { logger, fd }) = messages else { return std::future::pending().await };
+    let guard = fd.readable().await;
+    let mut guard = guard.map_err(|source| RingError::Wait { name: MESSAGES, source })?;
+    logger.flush();
+    guard.clear_ready();
+    Ok(())
+}
