@@ -3,7 +3,7 @@ use crate::{
     Millis, Signal, Time,
     plan::Strength,
     signal::NodeConditionType,
-    snapshot::{FsLayout, WorkloadKey},
+    snapshot::{FsLayout, Observation, WorkloadKey},
 };
 use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
 
@@ -95,6 +95,8 @@ pub struct Reclaiming {
     pub threshold: ThresholdId,
     /// When it stopped.
     pub since: Time,
+    /// What it had observed; messages of the pass name these figures.
+    pub observation: Observation,
 }
 
 /// What is remembered of an image.

@@ -12,18 +12,38 @@
 #![no_std]
 extern crate alloc;
 
+mod admit;
+mod beyond;
+mod choose;
+mod decide;
+mod evict;
+mod gc;
 pub mod history;
+mod layout;
 pub mod limits;
+mod local_storage;
+mod message;
+mod observe;
+mod pass;
 pub mod plan;
+mod preempt;
+mod pressure;
 pub mod quantity;
+mod rank;
+mod reclaim;
+mod request;
 pub mod signal;
 pub mod snapshot;
 pub mod units;
+mod usage;
+mod workload;
 
+pub use decide::decide;
 pub use history::History;
 pub use limits::{Limits, RawEviction};
 pub use plan::Plan;
 pub use quantity::Quantity;
+pub use rank::rank;
 pub use signal::Signal;
 pub use snapshot::Snapshot;
 pub use units::{Millis, Secs, Time};

@@ -1,6 +1,6 @@
 //! What was left alone: a refusal is a value, so that "why not this one?" is answered from the plan.
 use crate::{
-    Secs, Signal, Time,
+    Secs, Time,
     snapshot::{ProtectedReason, WorkloadKey},
 };
 use alloc::string::String;
@@ -74,6 +74,8 @@ pub enum KeepReason {
         /// Why.
         reason: ProtectedReason,
     },
+    /// It uses nothing of what is short.
+    NothingToGain,
     /// Enough others come before it.
     NotNeeded,
     /// Its disruption budget allows no disruption.
@@ -90,13 +92,6 @@ pub enum KeepReason {
     Dying {
         /// Until when it is counted.
         until: Time,
-    },
-    /// It has ended.
-    Terminated,
-    /// It is over its own limit: that is its own affair.
-    LocalPressure {
-        /// The signal that others may be short of, if any.
-        signal: Option<Signal>,
     },
     /// It runs.
     Running,
@@ -119,8 +114,6 @@ pub enum KeepReason {
     SourcesNotReady,
     /// What it points to exists, or may be about to.
     MayBeRotating,
-    /// It is the one whose grace has not yet passed.
-    Waiting,
     /// It was used since this pass began.
     UsedSince,
 }

@@ -64,6 +64,8 @@ pub struct Observation {
     serde(rename_all = "camelCase", deny_unknown_fields, default)
 )]
 pub struct NodeFacts {
+    /// Name of the node, for events.
+    pub name: Option<String>,
     /// Physical memory, bytes (`MemTotal`).
     pub memory_total: Option<u64>,
     /// The kernel's own estimate of what can be allocated without swapping, bytes (`MemAvailable`).

@@ -1,0 +1,72 @@
+//! When a hard threshold of memory or task ids will be reached, and how sure that is.
+use crate::{History, Millis, Signal, limits::Threshold, observe::Observations, plan::Strength};
+
+/// A hard threshold that is being approached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Approach {
+    pub(crate) threshold: Threshold,
+    pub(crate) available: u64,
+    pub(crate) capacity: Option<u64>,
+    /// Units a second by which less becomes available.
+    pub(crate) fall: u64,
+    /// Time until the threshold is reached.
+    pub(crate) time_left: Millis,
+    /// By how much that may be wrong.
+    pub(crate) error: Millis,
+}
+
+impl Approach {
+    /// Whether the trend is steadier than its own size, so that acting on it is more than a guess.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.error <= self.time_left
+    }
+}
+
+/// The hard threshold that will be reached first, among those of memory and task ids that are not met yet.
+pub(crate) fn nearest(
+    thresholds: &[Threshold],
+    observations: &Observations,
+    history: &History,
+) -> Option<Approach> {
+    let approaches = thresholds.iter().filter_map(|threshold| {
+        let watched = matches!(threshold.signal, Signal::MemoryAvailable | Signal::PidAvailable);
+        if threshold.inert || !watched || threshold.strength() != Strength::Hard {
+            return None;
+        }
+        approach(*threshold, observations, history)
+    });
+    approaches.min_by_key(|approach| (approach.time_left, approach.threshold.signal))
+}
+
+fn approach(
+    threshold: Threshold,
+    observations: &Observations,
+    history: &History,
+) -> Option<Approach> {
+    let seen = observations.get(&threshold.signal)?;
+    let trend = history.trends.get(&threshold.signal)?;
+    let fall = trend.rate.filter(|rate| *rate < 0)?.unsigned_abs();
+    let bound = threshold.value.resolve(seen.capacity).ceil().max(0);
+    let left = u128::from(seen.available).checked_sub(bound.unsigned_abs())?;
+    let millis = |units: u128| {
+        let millis = units.saturating_mul(1000) / u128::from(fall.max(1));
+        Millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    };
+    let time_left = millis(left);
+    // Without a second rate to compare with, the trend may be wrong by all of itself and more.
+    let error = match trend.deviation {
+        Some(deviation) => {
+            let error = u128::from(time_left.0) * u128::from(deviation) / u128::from(fall.max(1));
+            Millis(u64::try_from(error).unwrap_or(u64::MAX))
+        }
+        None => Millis(u64::MAX),
+    };
+    Some(Approach {
+        threshold,
+        available: seen.available,
+        capacity: seen.capacity,
+        fall,
+        time_left,
+        error,
+    })
+}

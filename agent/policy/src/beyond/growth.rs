@@ -1,0 +1,139 @@
+//! How fast workloads grow and signals fall: smoothed rates, kept for what still exists.
+//!
+//! A rate follows a change within a few seconds: each measurement counts with the share `elapsed / (elapsed + SMOOTHING)`.
+use crate::{
+    History, Millis, Signal, Time,
+    history::{Growth, Totals, Trend},
+    observe::Observations,
+    snapshot::{MemoryUsage, Snapshot, Workload},
+};
+use alloc::vec::Vec;
+
+/// Time in which an old rate loses half of its weight, roughly.
+const SMOOTHING: u64 = 2_000;
+
+/// Measurements closer together than this are too coarse to give a rate.
+const LEAST_ELAPSED: u64 = 50;
+
+/// Brings growth, trends and totals up to the snapshot; what is gone is forgotten.
+pub(crate) fn follow(
+    snapshot: &Snapshot,
+    observations: &Observations,
+    follow_workloads: bool,
+    history: &mut History,
+) {
+    history.growth =
+        if follow_workloads { workloads(snapshot, &history.growth) } else { Vec::new() };
+    let old = core::mem::take(&mut history.trends);
+    for (signal, seen) in observations {
+        if !matches!(signal, Signal::MemoryAvailable | Signal::PidAvailable) {
+            continue;
+        }
+        let at = seen.observed_at.unwrap_or(snapshot.taken_at);
+        history.trends.insert(*signal, trend(old.get(signal).copied(), at, seen.available));
+    }
+    history.totals = totals(snapshot);
+}
+
+fn workloads(snapshot: &Snapshot, old: &[Growth]) -> Vec<Growth> {
+    let mut growth: Vec<Growth> = snapshot
+        .workloads
+        .iter()
+        .filter_map(|workload| one(workload, snapshot.taken_at, old))
+        .collect();
+    growth.sort_by(|a, b| a.workload.cmp(&b.workload));
+    growth.dedup_by(|a, b| a.workload == b.workload);
+    growth
+}
+
+fn one(workload: &Workload, taken_at: Time, old: &[Growth]) -> Option<Growth> {
+    let stats = workload.stats.as_ref()?;
+    let at = stats.observed_at.unwrap_or(taken_at);
+    let memory = stats.memory.as_ref().and_then(own_memory);
+    let processes = stats.process_count;
+    let refaults = stats.memory.and_then(|memory| memory.refaults);
+    let before = old.binary_search_by(|growth| growth.workload.cmp(&workload.key)).ok();
+    let fresh = Growth {
+        workload: workload.key.clone(),
+        at,
+        memory,
+        memory_rate: None,
+        processes,
+        process_rate: None,
+        refaults,
+    };
+    let Some(before) = before.map(|index| &old[index]) else { return Some(fresh) };
+    let elapsed = at.since(before.at);
+    if elapsed.0 < LEAST_ELAPSED {
+        return Some(before.clone());
+    }
+    Some(Growth {
+        memory_rate: rate(before.memory, memory, before.memory_rate, elapsed),
+        process_rate: rate(before.processes, processes, before.process_rate, elapsed),
+        ..fresh
+    })
+}
+
+/// Memory that only grows because the workload takes it: without page cache where that can be told apart.
+fn own_memory(memory: &MemoryUsage) -> Option<u64> {
+    match memory.anon {
+        Some(anon) => Some(anon.saturating_add(memory.shmem.unwrap_or_default())),
+        None => memory.working_set(),
+    }
+}
+
+/// The smoothed rate in units a second; the old one when there is nothing to compare.
+fn rate(before: Option<u64>, now: Option<u64>, old: Option<i64>, elapsed: Millis) -> Option<i64> {
+    let (Some(before), Some(now)) = (before, now) else { return old };
+    let sample = sample(before, now, elapsed);
+    Some(old.map_or(sample, |old| smooth(old, sample, elapsed)))
+}
+
+/// Units a second between two measurements.
+fn sample(before: u64, now: u64, elapsed: Millis) -> i64 {
+    let change = i128::from(now) - i128::from(before);
+    clamp(change.saturating_mul(1000) / i128::from(elapsed.0.max(1)))
+}
+
+fn smooth(old: i64, sample: i64, elapsed: Millis) -> i64 {
+    let (elapsed, whole) = (i128::from(elapsed.0), i128::from(elapsed.0) + i128::from(SMOOTHING));
+    clamp(i128::from(old) + (i128::from(sample) - i128::from(old)) * elapsed / whole)
+}
+
+fn clamp(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn trend(old: Option<Trend>, at: Time, available: u64) -> Trend {
+    let Some(old) = old else { return Trend { at, available, rate: None, deviation: None } };
+    let elapsed = at.since(old.at);
+    if elapsed.0 < LEAST_ELAPSED {
+        return old;
+    }
+    let sample = sample(old.available, available, elapsed);
+    let Some(rate) = old.rate else {
+        return Trend { at, available, rate: Some(sample), deviation: None };
+    };
+    let off = i64::try_from(sample.abs_diff(rate)).unwrap_or(i64::MAX);
+    let deviation = match old.deviation {
+        None => off,
+        Some(deviation) => smooth(i64::try_from(deviation).unwrap_or(i64::MAX), off, elapsed),
+    };
+    Trend {
+        at,
+        available,
+        rate: Some(smooth(rate, sample, elapsed)),
+        deviation: Some(deviation.unsigned_abs()),
+    }
+}
+
+fn totals(snapshot: &Snapshot) -> Totals {
+    let pressure = snapshot.pressure.unwrap_or_default();
+    Totals {
+        at: Some(snapshot.taken_at),
+        refaults: snapshot.node.memory_root.and_then(|root| root.refaults),
+        direct_reclaims: pressure.direct_reclaims,
+        memory_some_us: pressure.memory_some_us,
+        io_some_us: pressure.io_some_us,
+    }
+}

@@ -1,0 +1,151 @@
+//! The decision: eviction first, then beside it the collectors whose time has come, admissions, preemption and reports of OOM kills.
+//! The eviction part is in [`crate::pass`].
+use crate::{
+    History, Limits, Millis, Plan, Snapshot, Time, admit, gc,
+    limits::Options,
+    pass::Pass,
+    plan::{Action, ThresholdState},
+    preempt,
+    snapshot::{SCHEMA_VERSION, Task, Workload},
+};
+use alloc::{collections::BTreeSet, vec::Vec};
+
+/// Decides what to do about a snapshot, and what to remember for the next.
+pub fn decide(snapshot: &Snapshot, limits: &Limits, history: &History) -> (Plan, History) {
+    let mut history = history.clone();
+    history.schema_version = SCHEMA_VERSION;
+    let mut plan = empty(snapshot.taken_at);
+    let active: Vec<&Workload> =
+        snapshot.workloads.iter().filter(|workload| !workload.is_finished()).collect();
+    let tasks = due(snapshot, limits.options(), &history);
+    let mut reclaimed = false;
+    if tasks.contains(&Task::Eviction) {
+        let pass =
+            Pass { snapshot, limits, active: &active, history: &mut history, plan: &mut plan };
+        reclaimed = pass.run();
+    }
+    collect(snapshot, limits, &tasks, reclaimed, &mut history, &mut plan);
+    admit::answer(snapshot, &history, &mut plan);
+    preempt::preempt(snapshot, &active, &mut plan);
+    admit::report_oom_kills(snapshot, &mut plan);
+    plan.kept.sort();
+    plan.notes.sort();
+    plan.notes.dedup();
+    plan.wake_in = wake_in(snapshot, limits, &history, &plan);
+    (plan, history)
+}
+
+/// A plan that does nothing yet.
+fn empty(decided_at: Time) -> Plan {
+    Plan {
+        schema_version: SCHEMA_VERSION,
+        decided_at,
+        handled: None,
+        actions: Vec::new(),
+        kept: Vec::new(),
+        ranking: Vec::new(),
+        thresholds: Vec::new(),
+        conditions: Vec::new(),
+        events: Vec::new(),
+        admissions: Vec::new(),
+        stats_age: Default::default(),
+        notes: Vec::new(),
+        wake_in: None,
+    }
+}
+
+/// Which loops run: those that the snapshot names, else eviction and the collectors whose periods have passed.
+fn due(snapshot: &Snapshot, options: &Options, history: &History) -> BTreeSet<Task> {
+    if let Some(tasks) = &snapshot.tasks {
+        return tasks.iter().copied().collect();
+    }
+    let passed = |period: Millis, last: Option<Time>| {
+        period.0 > 0 && last.is_none_or(|last| snapshot.taken_at.since(last) >= period)
+    };
+    let mut tasks = BTreeSet::from([Task::Eviction]);
+    if passed(options.container_gc_period, history.last_container_gc) {
+        tasks.insert(Task::ContainerGc);
+    }
+    if passed(options.image_gc_period, history.last_image_gc) {
+        tasks.insert(Task::ImageGc);
+    }
+    tasks
+}
+
+/// The regular collectors. After node-level reclaim they have nothing left to do in this pass.
+fn collect(
+    snapshot: &Snapshot,
+    limits: &Limits,
+    tasks: &BTreeSet<Task>,
+    reclaimed: bool,
+    history: &mut History,
+    plan: &mut Plan,
+) {
+    let mut removed = BTreeSet::new();
+    if tasks.contains(&Task::ContainerGc) {
+        history.last_container_gc = Some(snapshot.taken_at);
+        if !reclaimed {
+            removed = gc::containers::collect(snapshot, limits.container_gc(), false, plan);
+        }
+    }
+    if snapshot.images.is_empty() {
+        history.images = None;
+        return;
+    }
+    if tasks.contains(&Task::ImageGc) && !reclaimed {
+        history.last_image_gc = Some(snapshot.taken_at);
+        let never_used_is_old = limits.options().quirks.never_used_image_is_old;
+        gc::images::collect(
+            snapshot,
+            limits.image_gc(),
+            never_used_is_old,
+            &removed,
+            history,
+            plan,
+        );
+    } else if !reclaimed {
+        // Images in use are noted in every pass, so that "unused since" is as fresh as the snapshots are.
+        gc::images::detect(snapshot, &removed, history, &mut empty(snapshot.taken_at));
+    }
+}
+
+/// When the answer can change although nothing new is observed.
+fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan) -> Option<Millis> {
+    let now = snapshot.taken_at;
+    let options = limits.options();
+    let mut soonest: Option<Millis> = None;
+    let mut at = |when: Millis| soonest = Some(soonest.map_or(when, |soonest| soonest.min(when)));
+    if !limits.thresholds().is_empty() || limits.local_storage_isolation() {
+        at(options.monitoring_period);
+    }
+    if history.reclaiming.is_some() {
+        at(Millis(0));
+    }
+    if plan.actions.iter().any(|action| matches!(action, Action::Evict(_))) {
+        at(Millis(1_000));
+    }
+    for status in plan.thresholds.iter().filter(|status| status.state == ThresholdState::Grace) {
+        status.grace_left.into_iter().for_each(&mut at);
+    }
+    for condition in &history.conditions {
+        if let Some(last) = history.conditions_last_observed.get(condition) {
+            at(last.plus(limits.pressure_transition_period()).since(now));
+        }
+    }
+    for dying in snapshot.workloads.iter().filter_map(|workload| workload.dying) {
+        if dying.deadline > now {
+            at(dying.deadline.since(now));
+        }
+    }
+    for (period, last) in [
+        (options.container_gc_period, history.last_container_gc),
+        (options.image_gc_period, history.last_image_gc),
+    ] {
+        if let Some(last) = last
+            && period.0 > 0
+        {
+            at(last.plus(period).since(now));
+        }
+    }
+    soonest
+}

@@ -1,0 +1,282 @@
+//! Unused images: by age, then by space, the longest unused first.
+use crate::{
+    Secs, Signal, Time,
+    history::{History, ImageRecord},
+    limits::ImageGcPolicy,
+    plan::{
+        Action, EventType, KeepReason, Kept, NodeEvent, Note, Plan, RemoveImage, RemoveReason,
+        Subject,
+    },
+    snapshot::{Image, Snapshot},
+};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    format,
+    string::{String, ToString},
+    vec::Vec,
+};
+
+/// An image with what is remembered of it. The derived order is never used: see [`Candidates::oldest_first`].
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    image: &'a Image,
+    record: ImageRecord,
+}
+
+/// Images that are neither in use nor pinned, the longest unused first.
+pub(crate) struct Candidates<'a> {
+    images: Vec<Known<'a>>,
+    now: Time,
+}
+
+/// How an image is remembered: by id, and by handler where images are kept per handler.
+fn record_key(image: &Image) -> String {
+    match &image.runtime_handler {
+        Some(handler) => format!("{},{handler}", image.id),
+        None => image.id.clone(),
+    }
+}
+
+/// Looks at the images: notes new ones and those in use, forgets those that are gone, and returns the candidates.
+///
+/// Images of the very first look count as seen at the beginning of time, so that they are old enough at once.
+pub(crate) fn detect<'a>(
+    snapshot: &'a Snapshot,
+    removed_containers: &BTreeSet<&str>,
+    history: &mut History,
+    plan: &mut Plan,
+) -> Candidates<'a> {
+    let now = snapshot.taken_at;
+    let in_use = in_use(snapshot, removed_containers);
+    let first_look = history.images.is_none();
+    let old = history.images.take().unwrap_or_default();
+    let mut records = BTreeMap::new();
+    let mut images = Vec::new();
+    for image in &snapshot.images {
+        let key = record_key(image);
+        let mut record = old.get(&key).copied().unwrap_or(ImageRecord {
+            first_detected: if first_look { Time(0) } else { now },
+            last_used: None,
+        });
+        record.first_detected = image.first_detected.unwrap_or(record.first_detected);
+        record.last_used = image.last_used.or(record.last_used);
+        let used = in_use.contains(image.id.as_str());
+        if used {
+            record.last_used = Some(now);
+        }
+        records.insert(key, record);
+        if used || image.pinned {
+            let reason = if used { KeepReason::InUse } else { KeepReason::Pinned };
+            plan.kept.push(Kept { subject: Subject::Image { id: image.id.clone() }, reason });
+        } else {
+            images.push(Known { image, record });
+        }
+    }
+    history.images = Some(records);
+    Candidates::oldest_first(images, now)
+}
+
+/// Images of any container that stays, dead ones too, and images mounted as volumes.
+fn in_use<'a>(snapshot: &'a Snapshot, removed: &BTreeSet<&str>) -> BTreeSet<&'a str> {
+    let containers = snapshot.containers.iter().filter(|c| !removed.contains(c.id.as_str()));
+    let volumes = snapshot.workloads.iter().flat_map(|workload| &workload.mounted_images);
+    containers.filter_map(|c| c.image.as_deref()).chain(volumes.map(String::as_str)).collect()
+}
+
+impl<'a> Candidates<'a> {
+    fn oldest_first(mut images: Vec<Known<'a>>, now: Time) -> Candidates<'a> {
+        images.sort_by(|a, b| {
+            let (x, y) = (&a.record, &b.record);
+            x.last_used
+                .cmp(&y.last_used)
+                .then(x.first_detected.cmp(&y.first_detected))
+                .then_with(|| a.image.id.cmp(&b.image.id))
+                .then_with(|| a.image.runtime_handler.cmp(&b.image.runtime_handler))
+        });
+        Candidates { images, now }
+    }
+
+    /// Removes images until `wanted` bytes are freed. Returns the bytes that go.
+    pub(crate) fn free(
+        self,
+        wanted: u64,
+        policy: ImageGcPolicy,
+        reason: RemoveReason,
+        plan: &mut Plan,
+    ) -> u64 {
+        let mut freed: u64 = 0;
+        for Known { image, record } in self.images {
+            let age = self.now.since(record.first_detected);
+            let refusal = if freed >= wanted {
+                Some(KeepReason::EnoughFreed)
+            } else if record.last_used.is_some_and(|used| used >= self.now) {
+                Some(KeepReason::UsedSince)
+            } else if age < policy.min_age {
+                Some(KeepReason::TooYoung { wait: Secs((policy.min_age.0 - age.0).div_ceil(1000)) })
+            } else {
+                None
+            };
+            match refusal {
+                Some(reason) => {
+                    let subject = Subject::Image { id: image.id.clone() };
+                    plan.kept.push(Kept { subject, reason });
+                }
+                None => {
+                    freed = freed.saturating_add(image.size);
+                    plan.actions.push(remove(image, record, reason, "space"));
+                }
+            }
+        }
+        freed
+    }
+
+    /// Removes images unused for longer than the maximum age, whatever their own age. Returns the bytes that go.
+    fn free_old(&mut self, policy: ImageGcPolicy, never_used_is_old: bool, plan: &mut Plan) -> u64 {
+        let Some(max_age) = policy.max_age else { return 0 };
+        let now = self.now;
+        let mut freed: u64 = 0;
+        self.images.retain(|Known { image, record }| {
+            let unused_since = match record.last_used {
+                Some(used) => used,
+                None if never_used_is_old => Time(0),
+                None => record.first_detected,
+            };
+            let old = now.since(unused_since) > max_age;
+            if old {
+                freed = freed.saturating_add(image.size);
+                plan.actions.push(remove(image, *record, RemoveReason::Age, "age"));
+            }
+            !old
+        });
+        freed
+    }
+}
+
+fn remove(image: &Image, record: ImageRecord, reason: RemoveReason, metric: &str) -> Action {
+    Action::RemoveImage(RemoveImage {
+        id: image.id.clone(),
+        runtime_handler: image.runtime_handler.clone(),
+        size: image.size,
+        last_used: record.last_used,
+        reason,
+        metric: metric.to_string(),
+    })
+}
+
+/// How full the image filesystem is.
+#[derive(Clone, Copy)]
+struct Fullness {
+    available: u64,
+    capacity: u64,
+    percent: u64,
+}
+
+/// The image filesystem's figures; impossible ones are put right or reported.
+fn fullness(snapshot: &Snapshot, plan: &mut Plan) -> Option<Fullness> {
+    let seen = snapshot.signals.get(&Signal::ImageFsAvailable);
+    let (available, capacity) = match (seen, snapshot.node.image_fs) {
+        (Some(seen), _) => (seen.available, seen.capacity?),
+        (None, Some(fs)) => (fs.available?, fs.capacity?),
+        (None, None) => return None,
+    };
+    if capacity == 0 {
+        plan.events.push(warning("InvalidDiskCapacity", "invalid capacity 0 on image filesystem"));
+        return None;
+    }
+    if available > capacity {
+        let what = format!("available {available} is larger than capacity {capacity}");
+        plan.notes.push(Note::ImageFsFigures { what });
+    }
+    let available = available.min(capacity);
+    let free = u128::from(available) * 100 / u128::from(capacity);
+    let percent = 100 - u64::try_from(free).unwrap_or(100);
+    Some(Fullness { available, capacity, percent })
+}
+
+/// What is missing for the filesystem to be no fuller than the low threshold.
+fn to_low_threshold(fullness: Fullness, policy: ImageGcPolicy) -> u64 {
+    let goal = u128::from(fullness.capacity) * u128::from(100 - policy.low_percent.min(100)) / 100;
+    u64::try_from(goal).unwrap_or(u64::MAX).saturating_sub(fullness.available)
+}
+
+/// Bytes to free when the node is short of disk but images need only go down to the low threshold; all if that is unknown.
+pub(crate) fn wanted_under_pressure(
+    snapshot: &Snapshot,
+    policy: ImageGcPolicy,
+    plan: &mut Plan,
+) -> u64 {
+    match fullness(snapshot, plan) {
+        Some(fullness) if to_low_threshold(fullness, policy) > 0 => {
+            to_low_threshold(fullness, policy)
+        }
+        _ => u64::MAX,
+    }
+}
+
+/// The regular collection: by age if that applies, then by space if the filesystem is too full.
+pub(crate) fn collect(
+    snapshot: &Snapshot,
+    policy: ImageGcPolicy,
+    never_used_is_old: bool,
+    removed_containers: &BTreeSet<&str>,
+    history: &mut History,
+    plan: &mut Plan,
+) {
+    if policy.high_percent == 100 && policy.max_age.is_none() {
+        return;
+    }
+    let mut candidates = detect(snapshot, removed_containers, history, plan);
+    let up_for = snapshot.agent_started_at.map(|start| snapshot.taken_at.since(start));
+    let age_applies = matches!((up_for, policy.max_age), (Some(up), Some(most)) if up > most);
+    let by_age = if age_applies { candidates.free_old(policy, never_used_is_old, plan) } else { 0 };
+    let Some(mut fullness) = fullness(snapshot, plan) else { return };
+    // What goes by age is taken for free already, so that not more than needed goes by space.
+    fullness.available = fullness.available.saturating_add(by_age).min(fullness.capacity);
+    let free = u128::from(fullness.available) * 100 / u128::from(fullness.capacity);
+    fullness.percent = 100 - u64::try_from(free).unwrap_or(100);
+    if fullness.percent < u64::from(policy.high_percent) {
+        history.image_gc_failures = 0;
+        candidates.free(0, policy, RemoveReason::Space, plan);
+        return;
+    }
+    let wanted = to_low_threshold(fullness, policy);
+    let freed = candidates.free(wanted, policy, RemoveReason::Space, plan);
+    if freed >= wanted {
+        history.image_gc_failures = 0;
+        return;
+    }
+    let message = format!(
+        "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space by deleting unused images (freed {freed} bytes). Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+        fullness.percent,
+        size(fullness.capacity),
+    );
+    plan.events.push(warning("FreeDiskSpaceFailed", &message));
+    // The first failure in a row may only mean that figures were not ready yet.
+    if history.image_gc_failures > 0 {
+        plan.events.push(warning("ImageGCFailed", &message));
+    }
+    history.image_gc_failures = history.image_gc_failures.saturating_add(1);
+}
+
+fn warning(reason: &str, message: &str) -> NodeEvent {
+    NodeEvent {
+        event_type: EventType::Warning,
+        reason: reason.to_string(),
+        message: message.to_string(),
+    }
+}
+
+/// A size for people: one decimal and a binary unit.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}

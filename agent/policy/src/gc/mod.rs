@@ -1,0 +1,4 @@
+//! Collecting what nobody needs any more: dead containers with their sandboxes and logs, and unused images.
+pub(crate) mod containers;
+pub(crate) mod images;
+pub(crate) mod pods;

@@ -1,0 +1,329 @@
+//! The eviction part of a decision, in the kubelet's order.
+//!
+//! ```text
+//!  layout ─► observe ─► judge thresholds, set conditions
+//!     ─► local storage limits: every violator ends, the rest waits for the next pass
+//!     ─► the first acting threshold, memory before all else
+//!     ─► node-level reclaim if there is any: the pass stops here and goes on with the next snapshot
+//!     ─► rank ─► choose
+//! ```
+//! The kubelet looks again within one pass after node-level reclaim. A pure decision cannot look again, so the plan ends with the reclaim,
+//! asks to be made again at once, and the history remembers which threshold it was about.
+use crate::{
+    History, Limits, Plan, Secs, Signal, Snapshot,
+    beyond::{
+        forecast::{self, Approach},
+        growth, ladder,
+    },
+    choose::{self, Need},
+    evict::Shortage,
+    gc,
+    history::Reclaiming,
+    layout,
+    limits::{ImageReach, Options, Ranking, Threshold, Victims},
+    local_storage, observe,
+    observe::Observations,
+    plan::{EventType, Handled, NodeEvent, Note, RemoveReason},
+    pressure,
+    rank::order,
+    reclaim,
+    snapshot::{FsLayout, Workload},
+};
+use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
+
+/// The eviction part of a pass.
+pub(crate) struct Pass<'a, 'p> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) limits: &'a Limits,
+    pub(crate) active: &'p [&'a Workload],
+    pub(crate) history: &'p mut History,
+    pub(crate) plan: &'p mut Plan,
+}
+
+impl Pass<'_, '_> {
+    /// Runs it; returns whether it ended with node-level reclaim.
+    pub(crate) fn run(mut self) -> bool {
+        let (snapshot, limits) = (self.snapshot, self.limits);
+        let options = limits.options();
+        let layout = match layout::layout(snapshot, self.history.layout) {
+            Ok(layout) => layout,
+            Err(error) => {
+                self.plan.notes.push(Note::LayoutUnknown { error: Some(error) });
+                return false;
+            }
+        };
+        let observations = observe::observe(snapshot, options, self.history, &mut self.plan.notes);
+        self.explain_stall(&observations);
+        growth::follow(snapshot, &observations, follows_growth(options), self.history);
+        let all = pressure::in_force(limits, layout, self.history.passes, &mut self.plan.notes);
+        let thresholds = self.judgeable(&all, layout, &observations);
+        let continued = self.continued(&thresholds, &observations);
+        self.history.layout = layout;
+        self.history.passes = self.history.passes.saturating_add(1).min(2);
+        let acting =
+            pressure::judge(snapshot, limits, &thresholds, &observations, self.history, self.plan);
+        if let Some((threshold, reclaiming)) = continued {
+            let seen = reclaiming.observation;
+            self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
+            return false;
+        }
+        if limits.local_storage_isolation()
+            && local_storage::enforce(snapshot, self.active, layout, options, self.plan)
+        {
+            return false;
+        }
+        let approach = forecast::nearest(&thresholds, &observations, self.history);
+        self.report(approach.as_ref());
+        if options.ladder.enabled {
+            ladder::descend(snapshot, &options.ladder, approach.as_ref(), self.history, self.plan);
+        }
+        let Some(threshold) = acting.first().copied() else {
+            if let Some(approach) = approach {
+                self.act_early(approach, layout);
+            }
+            return false;
+        };
+        let Some(seen) = observations.get(&threshold.signal).copied() else { return false };
+        self.announce(threshold.signal);
+        if self.reclaim(threshold, layout) {
+            let reclaiming = Reclaiming {
+                threshold: threshold.id(),
+                since: snapshot.taken_at,
+                observation: seen,
+            };
+            self.handle(
+                &shortage(&threshold, seen.available, seen.capacity),
+                &threshold,
+                seen.capacity,
+                0,
+                None,
+            );
+            self.history.reclaiming = Some(reclaiming);
+            self.plan.notes.push(Note::ReclaimFirst);
+            return true;
+        }
+        for acting in &acting {
+            if let Some(at) = observations.get(&acting.signal).and_then(|seen| seen.observed_at) {
+                self.plan.stats_age.insert(acting.signal, snapshot.taken_at.since(at));
+            }
+        }
+        self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
+        false
+    }
+
+    /// Leaves out thresholds on disk while the layout is unknown, and says so if one could have mattered.
+    fn judgeable(
+        &mut self,
+        thresholds: &[Threshold],
+        layout: Option<FsLayout>,
+        observations: &Observations,
+    ) -> Vec<Threshold> {
+        let on_disk = |threshold: &Threshold| {
+            !threshold.signal.is_memory() && threshold.signal != Signal::PidAvailable
+        };
+        if layout.is_none()
+            && thresholds.iter().any(|t| on_disk(t) && observations.contains_key(&t.signal))
+        {
+            self.plan.notes.push(Note::LayoutUnknown { error: None });
+        }
+        thresholds.iter().filter(|t| layout.is_some() || !on_disk(t)).copied().collect()
+    }
+
+    /// The threshold of a pass that stopped for node-level reclaim, if that was not enough.
+    fn continued(
+        &mut self,
+        thresholds: &[Threshold],
+        observations: &Observations,
+    ) -> Option<(Threshold, Reclaiming)> {
+        let reclaiming = self.history.reclaiming.take()?;
+        let any_met = thresholds.iter().any(|threshold| {
+            observations
+                .get(&threshold.signal)
+                .is_some_and(|seen| threshold.is_met(seen.available, seen.capacity, true))
+        });
+        if !any_met {
+            self.plan.notes.push(Note::ReclaimSufficed);
+            return None;
+        }
+        let threshold =
+            thresholds.iter().find(|threshold| threshold.id() == reclaiming.threshold)?;
+        Some((*threshold, reclaiming))
+    }
+
+    fn announce(&mut self, signal: Signal) {
+        self.plan.events.push(NodeEvent {
+            event_type: EventType::Warning,
+            reason: "EvictionThresholdMet".to_string(),
+            message: format!("Attempting to reclaim {}", signal.resource()),
+        });
+    }
+
+    /// Plans node-level reclaim; false when there is none for the signal or nothing to remove.
+    fn reclaim(&mut self, threshold: Threshold, layout: Option<FsLayout>) -> bool {
+        let Some(layout) = layout else { return false };
+        let (snapshot, limits) = (self.snapshot, self.limits);
+        let reclaim = reclaim::for_signal(threshold.signal, layout, &limits.options().quirks);
+        let before = self.plan.actions.len();
+        let mut removed = BTreeSet::new();
+        if reclaim.containers {
+            removed = gc::containers::collect(snapshot, limits.container_gc(), true, self.plan);
+        }
+        if reclaim.images && !snapshot.images.is_empty() {
+            let wanted = match limits.options().images_under_pressure {
+                ImageReach::All => u64::MAX,
+                ImageReach::ToLowThreshold => {
+                    gc::images::wanted_under_pressure(snapshot, limits.image_gc(), self.plan)
+                }
+            };
+            let images = gc::images::detect(snapshot, &removed, self.history, self.plan);
+            images.free(wanted, limits.image_gc(), RemoveReason::NodePressure, self.plan);
+        }
+        self.plan.actions.len() > before
+    }
+
+    /// Ranks what is active and chooses victims.
+    fn end_workloads(
+        &mut self,
+        threshold: Threshold,
+        layout: Option<FsLayout>,
+        (available, capacity): (u64, Option<u64>),
+        early: Option<&Approach>,
+    ) {
+        let options = self.limits.options();
+        let shortage = shortage(&threshold, available, capacity);
+        let layout = layout.unwrap_or(FsLayout::Single);
+        let goal = threshold.goal(capacity).ceil();
+        let fall = early.map_or(0, |approach| {
+            u128::from(approach.fall) * u128::from(options.forecast.graceful_end.0) / 1000
+        });
+        let goal = u128::try_from(goal).unwrap_or(0).saturating_add(fall);
+        let need =
+            u64::try_from(goal.saturating_sub(u128::from(available))).unwrap_or(u64::MAX).max(1);
+        let grace = early.map(|approach| Secs((approach.time_left.0 / 1000).max(1)));
+        let need = Need {
+            snapshot: self.snapshot,
+            limits: self.limits,
+            layout,
+            shortage,
+            shown: Some((shortage.threshold, available)),
+            need,
+            grace,
+        };
+        let (dying, _) = choose::on_its_way(&need);
+        self.handle(&shortage, &threshold, capacity, dying, early);
+        if self.active.is_empty() {
+            self.plan.notes.push(Note::NothingActive);
+            return;
+        }
+        let workloads = self.active.iter().copied();
+        let signal = threshold.signal;
+        let ranking = order(workloads, signal, layout, options, &self.history.growth);
+        self.plan.ranking =
+            ranking.iter().enumerate().map(|(place, c)| c.shown(place, signal, options)).collect();
+        if dying >= need.need {
+            self.plan.notes.push(Note::DyingCovers { expected: dying, need: need.need });
+            return;
+        }
+        choose::choose(&need, &ranking, dying, self.plan);
+    }
+
+    fn handle(
+        &mut self,
+        shortage: &Shortage,
+        threshold: &Threshold,
+        capacity: Option<u64>,
+        dying: u64,
+        early: Option<&Approach>,
+    ) {
+        let goal = u128::try_from(threshold.goal(capacity).ceil()).unwrap_or(0);
+        let need = goal.saturating_sub(u128::from(shortage.available));
+        self.plan.handled = Some(Handled {
+            signal: shortage.signal,
+            resource: shortage.signal.resource(),
+            strength: shortage.strength,
+            threshold: shortage.threshold,
+            available: shortage.available,
+            need: u64::try_from(need).unwrap_or(u64::MAX),
+            dying,
+            forecast: early.map(|approach| approach.time_left),
+        });
+    }
+
+    /// Reports an approach within the horizon.
+    fn report(&mut self, approach: Option<&Approach>) {
+        let forecast = self.limits.options().forecast;
+        if let Some(approach) = approach
+            && (forecast.enabled || self.limits.options().ladder.enabled)
+            && approach.time_left <= forecast.horizon
+        {
+            self.plan.notes.push(Note::Forecast {
+                signal: approach.threshold.signal,
+                time_left: approach.time_left,
+                error: approach.error,
+            });
+        }
+    }
+
+    /// Before a threshold is met: steps of the ladder, and a graceful end when no more time is left than that takes.
+    fn act_early(&mut self, approach: Approach, layout: Option<FsLayout>) {
+        let options = self.limits.options();
+        if options.ladder.enabled {
+            let signal = approach.threshold.signal;
+            let workloads = self.active.iter().copied();
+            let fs = layout.unwrap_or(FsLayout::Single);
+            let ranking = order(workloads, signal, fs, options, &self.history.growth);
+            ladder::climb(
+                self.snapshot,
+                &options.ladder,
+                &approach,
+                &ranking,
+                self.history,
+                self.plan,
+            );
+        }
+        let forecast = options.forecast;
+        if forecast.enabled && approach.is_steady() && approach.time_left < forecast.graceful_end {
+            let seen = (approach.available, approach.capacity);
+            self.end_workloads(approach.threshold, layout, seen, Some(&approach));
+        }
+    }
+
+    /// Notes stall that no shortage explains: workloads at their own limits, or IO.
+    fn explain_stall(&mut self, observations: &Observations) {
+        let mut limited: Vec<_> = self
+            .active
+            .iter()
+            .filter(|workload| workload.local_limit.is_some_and(|limit| limit.at_limit))
+            .map(|workload| workload.key.clone())
+            .collect();
+        limited.sort();
+        let locals = limited.into_iter().map(|workload| Note::LocalPressure { workload });
+        self.plan.notes.extend(locals);
+        let Some(pressure) = self.snapshot.pressure else { return };
+        let rose = |now: Option<u64>, before: Option<u64>| matches!((now, before), (Some(now), Some(before)) if now > before);
+        let stalls = rose(pressure.memory_some_us, self.history.totals.memory_some_us)
+            || rose(pressure.io_some_us, self.history.totals.io_some_us);
+        let short = self.limits.thresholds().iter().any(|threshold| {
+            observations
+                .get(&threshold.signal)
+                .is_some_and(|seen| threshold.is_met(seen.available, seen.capacity, false))
+        });
+        if stalls && !short {
+            self.plan.notes.push(Note::StallWithoutShortage);
+        }
+    }
+}
+
+/// Growth is only followed where it decides something.
+fn follows_growth(options: &Options) -> bool {
+    options.ranking == Ranking::Attributed || options.victims == Victims::Enough
+}
+
+fn shortage(threshold: &Threshold, available: u64, capacity: Option<u64>) -> Shortage {
+    Shortage {
+        signal: threshold.signal,
+        strength: threshold.strength(),
+        threshold: threshold.value.resolve(capacity),
+        available,
+    }
+}

@@ -1,0 +1,36 @@
+//! Questions about a workload that follow from its state alone.
+use crate::snapshot::{Phase, State, Workload};
+
+/// Priority from which a pod is critical to the system.
+pub(crate) const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// Whether a pod with these traits is critical: such pods are never evicted and always admitted.
+pub(crate) fn is_critical(static_pod: bool, mirror: bool, priority: Option<i32>) -> bool {
+    static_pod || mirror || priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
+}
+
+impl Workload {
+    /// Priority; 0 when it has none.
+    pub fn priority(&self) -> i32 {
+        self.priority.unwrap_or(0)
+    }
+
+    /// Whether it is critical, and so never evicted.
+    pub fn is_critical(&self) -> bool {
+        is_critical(self.static_pod, self.mirror, self.priority)
+    }
+
+    /// Whether nothing of it runs or will run any more.
+    pub fn is_finished(&self) -> bool {
+        match self.state {
+            State::Terminated { .. } => true,
+            State::Terminating { .. } => false,
+            State::Active => matches!(self.phase, Phase::Succeeded | Phase::Failed),
+        }
+    }
+
+    /// The part of its name after the namespace.
+    pub(crate) fn short_name(&self) -> &str {
+        self.key.name.rsplit('/').next().unwrap_or_default()
+    }
+}
