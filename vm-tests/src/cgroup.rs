@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,6 +155,15 @@ impl Cgroup {
             entries.filter_map(Result::ok).filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
         Ok(dirs.map(|entry| Self { path: entry.path() }).collect())
     }
+}
+
+/// Join a cgroup and become another program; returns only when that fails.
+pub(crate) fn exec_in(cgroup: &str, program: &str, args: &[&str]) -> anyhow::Error {
+    if let Err(error) = fs::write(format!("{cgroup}/cgroup.procs"), "0") {
+        return anyhow::Error::new(error).context(format!("cannot join {cgroup}"));
+    }
+    let error = std::process::Command::new(program).args(args).exec();
+    anyhow::Error::new(error).context(format!("cannot start {program}"))
 }
 
 fn enable_controllers(dir: &Path) -> Result<()> {

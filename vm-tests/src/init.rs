@@ -83,6 +83,7 @@ fn prepare() -> Result<()> {
     attach("tmpfs", "/dev/shm", "mode=1777")?;
     attach("devpts", "/dev/pts", "")?;
     attach("cgroup2", cgroup::ROOT, "nsdelegate,memory_recursiveprot")?;
+    attach("tracefs", "/sys/kernel/tracing", "")?;
     attach("bpf", "/sys/fs/bpf", "")?;
     attach("securityfs", "/sys/kernel/security", "")?;
     // Old runtimes and shells look for it; a bare devtmpfs has none.

@@ -11,10 +11,12 @@
 use anyhow::{Context, Result, bail};
 
 mod actors;
+mod bench;
 mod cgroup;
 mod checks;
 mod init;
 mod node;
+mod observer;
 mod registry;
 mod runner;
 mod wait;
@@ -24,15 +26,22 @@ fn main() -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["list"] => {
-            registry::list();
+            registry::list(registry::TESTS);
+            Ok(())
+        }
+        ["list", "bench"] => {
+            registry::list(registry::BENCHES);
             Ok(())
         }
         ["run"] => runner::run(),
         ["test", name] => runner::run_one(name),
         ["act", rest @ ..] => actors::run(rest).context("as an actor"),
+        ["exec-in", cgroup, program, rest @ ..] => Err(cgroup::exec_in(cgroup, program, rest)),
         ["init"] => init::second_stage(),
         // The kernel passes its own parameters that it did not understand.
         _ if std::process::id() == 1 => init::first_stage(),
-        _ => bail!("usage: ebb-guest list | run | test NAME | act ACTOR …"),
+        _ => bail!(
+            "usage: ebb-guest list [bench] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
+        ),
     }
 }

@@ -83,10 +83,18 @@ impl Suite {
         bail!("no package in {} matches {pattern}", self.name)
     }
 
+    /// All versions of one package, newest first.
+    pub(crate) fn versions(&self, package: &str) -> Result<Vec<String>> {
+        // "rust-src | 1.95.0+dfsg1-2~bpo13+1 | http://... Packages"
+        let table = sh::read(self.apt("apt-cache").args(["madison", package]))?;
+        Ok(table.lines().filter_map(|row| row.split('|').nth(1)).map(|v| v.trim().to_owned()).collect())
+    }
+
     /// Everything `packages` need, themselves included, each as `name=version`; recommendations left out.
-    pub(crate) fn closure(&self, packages: &[&str]) -> Result<Vec<String>> {
+    pub(crate) fn closure(&self, packages: &[impl AsRef<str>]) -> Result<Vec<String>> {
         let mut command = self.apt("apt-get");
-        command.args(["-q", "--simulate", "--no-install-recommends", "install"]).args(packages);
+        command.args(["-q", "--simulate", "--no-install-recommends", "install"]);
+        command.args(packages.iter().map(AsRef::as_ref));
         let plan = sh::read(&mut command)?;
         // "Inst libc6 (2.41-12 Debian:13/stable [amd64]) []"
         let mut all: Vec<String> = plan
@@ -97,7 +105,7 @@ impl Suite {
                 Some(format!("{name}={}", rest.split_whitespace().next()?))
             })
             .collect();
-        ensure!(!all.is_empty(), "apt plans nothing for {packages:?} in {}", self.name);
+        ensure!(!all.is_empty(), "apt plans to install nothing in {}", self.name);
         all.sort();
         Ok(all)
     }

@@ -1,6 +1,9 @@
 //! Actors that hold or take memory.
 use super::ready;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
@@ -17,17 +20,70 @@ pub(super) fn idle(mib: u64) -> Result<()> {
 
 /// Take memory for ever at `rate` MiB/s; 0 is as fast as it goes.
 pub(super) fn hog(rate: u64) -> Result<()> {
-    let mut held = Vec::new();
     ready();
+    grow(rate)
+}
+
+/// Take memory at once until only `floor` MiB are available, then grow at `rate` MiB/s.
+pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
+    let mut held = Vec::new();
+    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
+        held.push(vec![1_u8; MIB]);
+    }
+    ready();
+    let grown = grow(rate);
+    drop(held);
+    grown
+}
+
+/// A hog that does not end when asked to.
+pub(super) fn stubborn(rate: u64) -> Result<()> {
+    for polite in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        // SAFETY: SIG_IGN is not a handler, so nothing of ours runs in signal context.
+        unsafe { signal(polite, SigHandler::SigIgn) }.context("cannot ignore a signal")?;
+    }
+    hog(rate)
+}
+
+/// A hog whose first thread has ended: /proc shows a zombie with no memory, and the memory grows.
+pub(super) fn leaderless(rate: u64) -> Result<()> {
+    std::thread::spawn(move || {
+        ready();
+        grow(rate)
+    });
+    // SAFETY: exit(2) ends this thread only; what its stack owns is leaked, and the other thread borrows none of it.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    anyhow::bail!("the first thread did not end")
+}
+
+/// Grow in tmpfs at `rate` MiB/s: in no process's resident set, in no file that can be found.
+pub(super) fn shmer(rate: u64) -> Result<()> {
+    let path = format!("/dev/shm/shmer.{}", std::process::id());
+    let mut file = File::create_new(&path).with_context(|| format!("cannot create {path}"))?;
+    fs::remove_file(&path).with_context(|| format!("cannot unlink {path}"))?;
+    ready();
+    let chunk = vec![1_u8; MIB];
+    paced(rate, |_| file.write_all(&chunk).context("cannot grow in tmpfs"))
+}
+
+fn grow(rate: u64) -> Result<()> {
+    let mut held = Vec::new();
+    paced(rate, |_| {
+        held.push(vec![1_u8; MIB]);
+        Ok(())
+    })
+}
+
+/// Call for the first, second, … MiB, `rate` times a second.
+fn paced(rate: u64, mut step: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let began = Instant::now();
     for taken in 1_u64.. {
-        held.push(vec![1_u8; MIB]);
+        step(taken)?;
         if let Some(nanos) = (taken * 1_000_000_000).checked_div(rate) {
-            let due = Duration::from_nanos(nanos);
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+            std::thread::sleep(Duration::from_nanos(nanos).saturating_sub(began.elapsed()));
         }
     }
-    park(&held)
+    Ok(())
 }
 
 /// Keep what is held until somebody ends us.

@@ -7,6 +7,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 mod memory;
+mod processes;
+mod storage;
 
 /// A running actor. Dropping it leaves it running: the runner empties its cgroup after the test.
 #[derive(Debug)]
@@ -59,6 +61,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     match rest {
         ["idle", mib] => memory::idle(number(mib)?),
         ["hog", rate] => memory::hog(number(rate)?),
+        ["rush", floor, rate] => memory::rush(number(floor)?, number(rate)?),
+        ["stubborn", rate] => memory::stubborn(number(rate)?),
+        ["leaderless", rate] => memory::leaderless(number(rate)?),
+        ["shmer", rate] => memory::shmer(number(rate)?),
+        ["cacher", mib] => storage::cacher(number(mib)?),
+        ["syncer", mib] => storage::syncer(number(mib)?),
+        ["exits", count, width] => processes::exits(number(count)?, number(width)?),
+        ["bomb", most] => processes::bomb(cgroup, number(most)?),
         _ => bail!("no actor {rest:?}"),
     }
 }

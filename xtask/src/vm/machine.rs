@@ -36,11 +36,13 @@ const TROUBLE: [(&str, &str); 7] = [
 
 /// What is booted and what it is asked to do.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
-    pub(crate) image: &'a Image,
-    pub(crate) machine: &'a Machine,
+pub(crate) struct Job {
+    /// The kernel's name in the matrix.
+    pub(crate) kernel: String,
+    pub(crate) image: Image,
+    pub(crate) machine: Machine,
     pub(crate) initrd: PathBuf,
-    pub(crate) disk: &'a Path,
+    pub(crate) disk: PathBuf,
     pub(crate) tests: Vec<Test>,
     /// Where the logs go.
     pub(crate) dir: PathBuf,
@@ -69,12 +71,12 @@ pub(crate) struct Report {
 ///
 /// # Errors
 /// Only when QEMU cannot be started or its files cannot be written; a guest that fails is a [`Report`].
-pub(crate) fn run(qemu: &Qemu, job: &Job<'_>) -> Result<Report> {
+pub(crate) fn run(qemu: &Qemu, job: &Job) -> Result<Report> {
     let console = job.dir.join("console.log");
     let boot = Boot {
         kernel: &job.image.vmlinuz,
         initrd: Some(&job.initrd),
-        disk: Some(job.disk),
+        disk: Some(&job.disk),
         memory: job.machine.memory,
         cpus: job.machine.cpus,
         cmdline: &job.machine.cmdline,

@@ -11,7 +11,9 @@ pub(crate) struct Matrix {
     #[serde(rename = "kernel")]
     pub(crate) kernels: Vec<Kernel>,
     #[serde(rename = "machine")]
-    pub(crate) machines: BTreeMap<String, Machine>,
+    machines: BTreeMap<String, Machine>,
+    #[serde(rename = "userland")]
+    userlands: BTreeMap<String, Userland>,
 }
 
 /// A kernel by suite and pattern; what it resolves to today is [`super::kernel::Image`].
@@ -39,6 +41,16 @@ pub(crate) struct Machine {
     /// More kernel parameters.
     #[serde(default)]
     pub(crate) cmdline: String,
+    /// What is on its root disk.
+    pub(crate) userland: String,
+}
+
+/// What a root disk holds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Userland {
+    /// Debian packages; what they depend on comes along.
+    pub(crate) packages: Vec<String>,
 }
 
 impl Matrix {
@@ -47,6 +59,16 @@ impl Matrix {
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))
+    }
+
+    /// A machine that a test asks for.
+    pub(crate) fn machine(&self, name: &str) -> Result<&Machine> {
+        self.machines.get(name).with_context(|| format!("matrix.toml has no machine {name}"))
+    }
+
+    /// A userland that a machine asks for.
+    pub(crate) fn userland(&self, name: &str) -> Result<&Userland> {
+        self.userlands.get(name).with_context(|| format!("matrix.toml has no userland {name}"))
     }
 
     /// The kernels a person named, or all of them when none was named.
@@ -76,5 +98,8 @@ mod tests {
         assert_eq!(matrix.kernels.len(), 5);
         assert!(matrix.select(&["6.12".into()]).is_ok());
         assert!(matrix.select(&["4.19".into()]).is_err());
+        for machine in matrix.machines.values() {
+            assert!(matrix.userland(&machine.userland).is_ok(), "{}", machine.userland);
+        }
     }
 }

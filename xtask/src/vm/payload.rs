@@ -30,7 +30,7 @@ pub(crate) struct Test {
 impl Payload {
     /// Build the agent and the runner with the BPF programs inside.
     pub(crate) fn build() -> Result<Self> {
-        bpf::run(&bpf::Args {})?;
+        bpf::ensure()?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.current_dir(sh::root());
@@ -44,7 +44,16 @@ impl Payload {
 
     /// The tests in the runner's registry.
     pub(crate) fn tests(&self) -> Result<Vec<Test>> {
-        let list = sh::read(Command::new(&self.runner).arg("list"))?;
+        self.list(&["list"])
+    }
+
+    /// The measurements in the runner's registry.
+    pub(crate) fn benches(&self) -> Result<Vec<Test>> {
+        self.list(&["list", "bench"])
+    }
+
+    fn list(&self, words: &[&str]) -> Result<Vec<Test>> {
+        let list = sh::read(Command::new(&self.runner).args(words))?;
         let parse = |line: &str| {
             let mut words = line.split_whitespace();
             Some(Test {

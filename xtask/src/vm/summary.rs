@@ -1,15 +1,14 @@
 //! What a person reads at the end: one row per kernel, every failure with its reason, one last line for machines.
-use super::Finished;
 use super::kernel::Image;
-use super::machine::{Report, Verdict};
+use super::machine::{Job, Report, Verdict};
 use super::matrix::Kernel;
 use super::payload::Test;
 use anyhow::{Result, bail};
-use std::path::Path;
 use std::time::Duration;
 
 /// One guest is finished: say so at once.
-pub(crate) fn progress(kernel: &str, dir: &Path, report: &Report) {
+pub(crate) fn progress(job: &Job, report: &Report) {
+    let kernel = &job.kernel;
     for (name, text) in &report.notes {
         println!("vm: {kernel} {name}: {text}");
     }
@@ -21,7 +20,7 @@ pub(crate) fn progress(kernel: &str, dir: &Path, report: &Report) {
         }
     }
     if let Some(trouble) = &report.trouble {
-        println!("vm: {kernel} TROUBLE {trouble}; see {}", dir.display());
+        println!("vm: {kernel} TROUBLE {trouble}; see {}", job.dir.display());
     }
 }
 
@@ -30,9 +29,8 @@ pub(crate) fn progress(kernel: &str, dir: &Path, report: &Report) {
 /// # Errors
 /// When anything failed, was skipped without leave, or was allowed to be skipped and was not.
 pub(crate) fn print(
-    kernels: &[Kernel],
-    images: &[Image],
-    reports: &[Finished],
+    kernels: &[(Kernel, Image)],
+    reports: &[(Job, Report)],
     tests: &[Test],
     took: Duration,
 ) -> Result<()> {
@@ -42,9 +40,10 @@ pub(crate) fn print(
         "\n{:<6} {:<28} {:>6} {:>6} {:>7} {:>6}",
         "kernel", "release", "passed", "failed", "skipped", "time"
     );
-    for (kernel, image) in kernels.iter().zip(images) {
-        let own =
-            || reports.iter().filter(|(name, _)| *name == kernel.name).map(|(_, report)| report);
+    for (kernel, image) in kernels {
+        let own = || {
+            reports.iter().filter(|(job, _)| job.kernel == kernel.name).map(|(_, report)| report)
+        };
         let tally = Tally::of(kernel, own(), tests);
         let time: Duration = own().map(|report| report.took).sum();
         println!(

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 pub(crate) const SUITE: &str = "trixie";
 
 /// A directory with `packages` and everything they need, built once per set of versions.
-pub(crate) fn tree(name: &str, packages: &[&str]) -> Result<PathBuf> {
+pub(crate) fn tree(name: &str, packages: &[impl AsRef<str>]) -> Result<PathBuf> {
     let suite = Suite::open(SUITE)?;
     let closure = suite.closure(packages)?;
     let key = sh::sha256(closure.join("\n").as_bytes())?;

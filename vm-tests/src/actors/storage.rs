@@ -1,0 +1,50 @@
+//! Actors that keep the disk and the page cache busy. Their files are on the guest's throw-away root disk.
+use super::ready;
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
+
+const MIB: usize = 1 << 20;
+
+/// Fill the page cache: write a file of `mib` MiB and read it over and over.
+///
+/// In a cgroup whose limit is below `mib` every pass misses the cache: memory and IO pressure with the node's memory
+/// free.
+pub(super) fn cacher(mib: u64) -> Result<()> {
+    let (mut file, path) = fresh_file("cacher")?;
+    let mut chunk = vec![1_u8; MIB];
+    for _ in 0..mib {
+        file.write_all(&chunk).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    ready();
+    loop {
+        file.rewind().with_context(|| format!("cannot rewind {}", path.display()))?;
+        while file.read(&mut chunk).with_context(|| format!("cannot read {}", path.display()))? > 0
+        {
+        }
+    }
+}
+
+/// Write and sync for ever: the disk is never idle, dirty pages never pile up.
+pub(super) fn syncer(mib: u64) -> Result<()> {
+    let (mut file, path) = fresh_file("syncer")?;
+    let chunk = vec![1_u8; MIB];
+    ready();
+    loop {
+        file.rewind().with_context(|| format!("cannot rewind {}", path.display()))?;
+        for _ in 0..mib {
+            file.write_all(&chunk).with_context(|| format!("cannot write {}", path.display()))?;
+            file.sync_data().with_context(|| format!("cannot sync {}", path.display()))?;
+        }
+    }
+}
+
+fn fresh_file(name: &str) -> Result<(File, PathBuf)> {
+    let path = PathBuf::from(format!("/{name}.{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+    // Unlinked at once: however we end, the space comes back.
+    std::fs::remove_file(&path).with_context(|| format!("cannot unlink {}", path.display()))?;
+    Ok((file, path))
+}

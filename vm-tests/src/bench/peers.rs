@@ -1,0 +1,138 @@
+//! The daemons that race: how each is started at its most aggressive legal setting, and how it says that it is ready.
+use crate::cgroup::Cgroup;
+use crate::init::SELF;
+use crate::wait;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Percent of `MemTotal` that every contender is told to keep available.
+pub(crate) const THRESHOLD: u64 = 10;
+const READY: Duration = Duration::from_secs(60);
+const LOG: &str = "/run/contender.log";
+
+/// One contender.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// What its settings are, for the table.
+    pub(crate) settings: &'static str,
+    command: &'static [&'static str],
+    /// Written before the start: path and content.
+    files: &'static [(&'static str, &'static str)],
+    /// What it prints when it watches.
+    ready: &'static str,
+}
+
+/// ebb itself.
+pub(crate) const EBB: Peer = Peer {
+    name: "ebb",
+    settings: "evictionHard memory.available<10%, measured as MemAvailable",
+    command: &["/payload/ebb", "run", "--enforce", "--config", "/run/ebb.yaml", "--output", "json"],
+    files: &[("/run/ebb.yaml", include_str!("ebb.yaml"))],
+    ready: "started",
+};
+
+/// Polls MemAvailable, sleeping between 0.1 and 1 s by its own forecast; SIGKILL at once.
+pub(crate) const EARLYOOM: Peer = Peer {
+    name: "earlyoom",
+    settings: "-m 10,10 -s 100,100 -r 0 -p (SIGKILL at 10 % without SIGTERM before; its poll interval of 0.1 to 1 s cannot be set)",
+    command: &["/usr/bin/earlyoom", "-m", "10,10", "-s", "100,100", "-r", "0", "-p"],
+    files: &[],
+    ready: "SIGKILL when mem avail",
+};
+
+/// Polls MemAvailable at its smallest interval; SIGKILL at once.
+pub(crate) const NOHANG: Peer = Peer {
+    name: "nohang",
+    settings: "soft and hard threshold 10 %, min_sleep = max_sleep = 0.01, post_zombie_delay = 0 (the smallest legal values), the rest as shipped",
+    command: &["/usr/bin/python3", "/usr/sbin/nohang", "--monitor", "--config", "/run/nohang.conf"],
+    files: &[],
+    ready: "Monitoring has started",
+};
+
+/// A started contender.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    cgroup: Cgroup,
+}
+
+impl Peer {
+    /// Start it in a service cgroup of its own and wait until it says that it watches.
+    pub(crate) fn start(&self) -> Result<Running> {
+        for (path, text) in self.files {
+            fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
+        }
+        if self.name == NOHANG.name {
+            fs::write("/run/nohang.conf", nohang_conf()?).context("cannot write nohang.conf")?;
+        }
+        let cgroup = Cgroup::create("system.slice/ebb.service")?;
+        let log = File::create(LOG).context("cannot create the contender's log")?;
+        let errors = log.try_clone().context("cannot share the contender's log")?;
+        let child = Command::new(SELF)
+            .arg("exec-in")
+            .arg(cgroup.path())
+            .args(self.command)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name))?;
+        let mut running = Running { child, cgroup };
+        wait::until_some(READY, "the contender watches", || {
+            let said = fs::read_to_string(LOG).unwrap_or_default();
+            let ended = running.child.try_wait().ok().flatten();
+            match ended {
+                Some(status) => Some(Err(anyhow::anyhow!("it ended with {status}: {said}"))),
+                None => said.contains(self.ready).then_some(Ok(())),
+            }
+        })
+        .and_then(|ready| ready)
+        .with_context(|| {
+            let said = fs::read_to_string(LOG).unwrap_or_default();
+            format!("{} does not come up; it said: {said}", self.name)
+        })?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where it logs.
+    pub(crate) fn log() -> PathBuf {
+        PathBuf::from(LOG)
+    }
+
+    /// End it, and say so if it had ended before.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait().context("cannot look at the contender")? {
+            bail!("the contender had ended with {status}");
+        }
+        self.cgroup.kill()?;
+        self.child.wait().context("cannot wait for the contender")?;
+        Ok(())
+    }
+}
+
+/// The shipped configuration with the keys of the race replaced: nohang wants every key to be there.
+fn nohang_conf() -> Result<String> {
+    let shipped = fs::read_to_string("/usr/share/nohang/nohang.conf")
+        .context("cannot read nohang's shipped configuration")?;
+    let ours = [
+        ("soft_threshold_min_mem", "10 %"),
+        ("hard_threshold_min_mem", "10 %"),
+        ("min_sleep", "0.01"),
+        ("max_sleep", "0.01"),
+        ("post_zombie_delay", "0"),
+    ];
+    let set = |line: &str| {
+        let key = line.split('=').next().unwrap_or_default().trim();
+        match ours.iter().find(|(ours, _)| *ours == key) {
+            Some((key, value)) => format!("{key} = {value}\n"),
+            None => format!("{line}\n"),
+        }
+    };
+    Ok(shipped.lines().map(set).collect())
+}

@@ -1,0 +1,135 @@
+//! Everything that guests are made of, prepared once: QEMU, kernel images, root disks, the payload.
+use super::kernel::{self, Image};
+use super::machine::{self, Job, Report};
+use super::matrix::{Kernel, Matrix};
+use super::payload::{Payload, Test};
+use super::qemu::Qemu;
+use super::userland;
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// MiB. Sparse: a test that fills it takes that much of the host's disk only while it runs.
+const DISK: u32 = 4096;
+
+/// What every guest is built from.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    matrix: Matrix,
+    pub(crate) kernels: Vec<(Kernel, Image)>,
+    qemu: Qemu,
+    /// Root disks by userland, each made when a test first needs it.
+    disks: BTreeMap<String, PathBuf>,
+    pub(crate) payload: Payload,
+}
+
+impl Lab {
+    /// Fetch and build what the named kernels (all when none is named) need.
+    pub(crate) fn open(names: &[String]) -> Result<Self> {
+        let matrix = Matrix::load()?;
+        let kernels: Vec<(Kernel, Image)> = matrix
+            .select(names)?
+            .into_iter()
+            .map(|kernel| kernel::fetch(&kernel).map(|image| (kernel, image)))
+            .collect::<Result<_>>()?;
+        let (_, newest) = kernels.last().context("the matrix has no kernel")?;
+        let qemu = Qemu::prepare(newest)?;
+        let payload = Payload::build()?;
+        Ok(Self { matrix, kernels, qemu, disks: BTreeMap::new(), payload })
+    }
+
+    /// How guests are run, for whoever reports a measurement.
+    pub(crate) fn conditions(&self) -> String {
+        format!("QEMU {}, {:?}", self.qemu.version, self.qemu.accel)
+    }
+
+    /// Guests that run `tests` on one kernel: one for each machine that the tests ask for.
+    pub(crate) fn jobs(
+        &mut self,
+        kernel: &Kernel,
+        image: &Image,
+        tests: &[Test],
+        round: usize,
+    ) -> Result<Vec<Job>> {
+        let mut machines: BTreeMap<&str, Vec<Test>> = BTreeMap::new();
+        for test in tests {
+            machines.entry(&test.machine).or_default().push(test.clone());
+        }
+        let mut jobs = Vec::new();
+        for (name, tests) in machines {
+            let machine = self.matrix.machine(name)?.clone();
+            let dir = log_dir(kernel, name, round)?;
+            let initrd = dir.join("initrd");
+            self.payload.write_initrd(&initrd, &orders(kernel, &tests))?;
+            let disk = self.disk(&machine.userland)?;
+            let (kernel, image) = (kernel.name.clone(), image.clone());
+            jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir });
+        }
+        Ok(jobs)
+    }
+
+    /// Run guests, `workers` at a time, the longest first; `watch` sees each report as it comes.
+    pub(crate) fn run(
+        &self,
+        mut jobs: Vec<Job>,
+        workers: usize,
+        watch: impl Fn(&Job, &Report) + Sync,
+    ) -> Result<Vec<(Job, Report)>> {
+        // So that the last guest does not run alone for long.
+        jobs.sort_by_key(|job| job.tests.iter().map(|test| test.timeout).sum::<u64>());
+        let queue = Mutex::new(jobs);
+        let reports = Mutex::new(Vec::new());
+        let work = || -> Result<()> {
+            loop {
+                let next = queue.lock().ok().and_then(|mut queue| queue.pop());
+                let Some(job) = next else { return Ok(()) };
+                let report = machine::run(&self.qemu, &job)?;
+                fs::remove_file(&job.initrd).context("cannot remove a guest's initramfs")?;
+                watch(&job, &report);
+                if let Ok(mut reports) = reports.lock() {
+                    reports.push((job, report));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(work)).collect();
+            handles.into_iter().try_for_each(|handle| match handle.join() {
+                Ok(result) => result,
+                Err(_) => bail!("a guest's thread panicked"),
+            })
+        })?;
+        reports.into_inner().ok().context("a guest's thread panicked")
+    }
+
+    fn disk(&mut self, name: &str) -> Result<PathBuf> {
+        if let Some(disk) = self.disks.get(name) {
+            return Ok(disk.clone());
+        }
+        let tree = userland::tree(name, &self.matrix.userland(name)?.packages)?;
+        let disk = userland::image(&tree, self.qemu.tools(), DISK)?;
+        self.disks.insert(name.to_owned(), disk.clone());
+        Ok(disk)
+    }
+}
+
+/// The files that tell a guest what to do.
+fn orders(kernel: &Kernel, tests: &[Test]) -> Vec<(&'static str, String)> {
+    let lines = |items: Vec<&str>| items.iter().map(|item| format!("{item}\n")).collect();
+    vec![
+        ("tests", lines(tests.iter().map(|test| test.name.as_str()).collect())),
+        ("programs", lines(kernel.programs.iter().map(String::as_str).collect())),
+    ]
+}
+
+fn log_dir(kernel: &Kernel, machine: &str, round: usize) -> Result<PathBuf> {
+    let mut dir = sh::target().join("vm").join(&kernel.name);
+    if round > 0 {
+        dir.push(format!("round{round}"));
+    }
+    dir.push(machine);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}

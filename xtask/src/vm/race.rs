@@ -1,0 +1,155 @@
+//! The race of `cargo xtask bench`: ebb and its peers against the same hog, each in a guest of its own.
+//!
+//! The guest measures (`vm-tests/src/bench`); here the runs become percentiles and the percentiles a table.
+use super::lab::Lab;
+use super::machine::{Job, Report, Verdict};
+use super::payload::Test;
+use anyhow::{Context, Result, bail};
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+/// The kernel the race is run on: the one of Debian's stable release, which every peer's package is made for.
+const KERNEL: &str = "6.12";
+
+/// What came of one contender's runs. Times are in microseconds since the crossing, sorted.
+#[derive(Debug, Default)]
+struct Contender {
+    name: String,
+    settings: String,
+    kill: Vec<u64>,
+    back: Vec<u64>,
+    lost: Vec<String>,
+}
+
+/// Run the race, with the contenders named or all of them, and return its section of `docs/benchmarks.md`.
+///
+/// # Errors
+/// When a contender could not be measured at all; one that loses every run is a result.
+pub(crate) fn run(names: &[String]) -> Result<String> {
+    let mut lab = Lab::open(&[KERNEL.to_owned()])?;
+    let named = |test: &Test| names.is_empty() || names.iter().any(|n| test.name.ends_with(n));
+    let tests: Vec<Test> = lab.payload.benches()?.into_iter().filter(named).collect();
+    let (kernel, image) = lab.kernels.first().context("no kernel to race on")?.clone();
+    let mut jobs = Vec::new();
+    // A guest for each contender: none starts on what another left behind.
+    for (round, test) in tests.into_iter().enumerate() {
+        jobs.extend(lab.jobs(&kernel, &image, &[test], round)?);
+    }
+    // One at a time: two guests on two cores would measure each other.
+    let reports = lab.run(jobs, 1, super::summary::progress)?;
+    let mut contenders = Vec::new();
+    for (job, report) in &reports {
+        contenders.push(contender(job, report)?);
+    }
+    contenders.sort_by_key(|contender| contender.name != "ebb");
+    let conditions = format!("{}, Linux {}", lab.conditions(), image.release);
+    render(&contenders, &conditions)
+}
+
+fn contender(job: &Job, report: &Report) -> Result<Contender> {
+    let (test, verdict) = report.verdicts.first().context("a guest without a test")?;
+    if let Verdict::Fail(why) | Verdict::Skip(why) = verdict {
+        bail!("{test} could not be measured: {why}");
+    }
+    let dir = job.dir.join("files");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(job.dir.join("files.tar")).arg("-C").arg(&dir);
+    crate::sh::run(&mut tar)?;
+    let read = |name: &str| {
+        let path = dir.join(test).join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let mut contender = Contender {
+        name: test.trim_start_matches("race_").to_owned(),
+        settings: read("settings")?,
+        ..Contender::default()
+    };
+    for row in read("runs")?.lines() {
+        let words: Vec<&str> = row.splitn(3, ' ').collect();
+        match words.as_slice() {
+            ["won", kill, back] => {
+                contender.kill.push(kill.parse().context("a run's kill is no number")?);
+                contender.back.push(back.parse().context("a run's recovery is no number")?);
+            }
+            ["lost", why @ ..] => contender.lost.push(why.join(" ")),
+            _ => bail!("the guest reports a run as {row:?}"),
+        }
+    }
+    contender.kill.sort_unstable();
+    contender.back.sort_unstable();
+    Ok(contender)
+}
+
+fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
+    let runs = contenders.iter().map(|c| c.kill.len() + c.lost.len()).max().unwrap_or(0);
+    let mut text = format!(
+        "## Time from a crossed threshold to the kill\n\n\
+         Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, no swap; {runs} runs each.\n\
+         Three idle cgroups of 60 MiB; a hog rushes to 200 MiB above the threshold and then leaks 100 MiB/s.\n\
+         The clock starts when `MemAvailable` falls below 10 % of `MemTotal` (sampled every 2 ms, interpolated).\n\
+         It is read when the kernel sends the hog SIGKILL (tracepoint `signal_generate`) and when `MemAvailable` is back above the threshold.\n\
+         A run is lost when the kernel's OOM killer acts, an innocent dies, or nobody kills within 20 s.\n\n\
+         | | to SIGKILL p50 | p99 | to memory back p50 | p99 | lost |\n|---|---|---|---|---|---|\n"
+    );
+    for c in contenders {
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} |",
+            c.name,
+            percentile(&c.kill, 50),
+            percentile(&c.kill, 99),
+            percentile(&c.back, 50),
+            percentile(&c.back, 99),
+            c.lost.len()
+        )?;
+    }
+    text.push_str("\nSettings:\n");
+    for c in contenders {
+        writeln!(text, "- {}: {}.", c.name, c.settings.trim())?;
+    }
+    for c in contenders.iter().filter(|c| !c.lost.is_empty()) {
+        let mut reasons = c.lost.clone();
+        reasons.sort_unstable();
+        reasons.dedup();
+        writeln!(text, "- {} lost because: {}.", c.name, reasons.join("; "))?;
+    }
+    Ok(text)
+}
+
+/// Nearest rank of sorted microseconds, in milliseconds.
+fn percentile(sorted: &[u64], percent: usize) -> String {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    match sorted.get(rank) {
+        Some(&micros) => format!("{}.{} ms", micros / 1000, micros % 1000 / 100),
+        None => "–".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let times: Vec<u64> = (1..=100).map(|n| n * 1000).collect();
+        assert_eq!(percentile(&times, 50), "50.0 ms");
+        assert_eq!(percentile(&times, 99), "99.0 ms");
+        assert_eq!(percentile(&[1550], 99), "1.5 ms");
+        assert_eq!(percentile(&[], 50), "–");
+    }
+
+    #[test]
+    fn a_contender_that_lost_says_why() {
+        let loser = Contender {
+            name: "slow".into(),
+            settings: "as shipped".into(),
+            lost: vec!["nobody killed the hog".into(); 2],
+            ..Contender::default()
+        };
+        let text = render(&[loser], "here").unwrap();
+        assert!(text.contains("| slow | – | – | – | – | 2 |"));
+        assert!(text.contains("slow lost because: nobody killed the hog."));
+    }
+}
