@@ -1,1 +1,6 @@
 //! ebb, the node reclaimer: see `ARCHITECTURE.md` for the loop that these modules form.
+//!
+//! Read in this order: [`sense`] reads the node, `state` keeps what was read, the crate `ebb-policy` decides, `act` changes the node, `report` says what happened, and `run` is the one place that waits.
+
+pub mod clock;
+pub mod sense;

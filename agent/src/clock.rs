@@ -1,0 +1,89 @@
+//! Time as ebb uses it: nanoseconds of `CLOCK_BOOTTIME`, the clock that BPF records carry too.
+//!
+//! It never jumps and goes on while the machine is suspended.
+//! Policy sees milliseconds on the same scale, anchored once to the Unix epoch ([`Clock`]), so that ages of images and containers can be compared with it; a later step of the wall clock changes nothing.
+
+use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A moment: nanoseconds since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(transparent)]
+pub struct Boot(pub u64);
+
+impl Boot {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        // CLOCK_BOOTTIME exists on every kernel since 2.6.39, so a failure could only be a sandbox that forbids clocks.
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Self(0), |t| {
+            let since_boot = Duration::from(t);
+            Self(u64::try_from(since_boot.as_nanos()).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// Time from `earlier` to this moment; zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `after` later.
+    #[must_use]
+    pub fn plus(self, after: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Turns moments into policy time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Unix time of boot, in milliseconds, as seen when the agent started.
+    boot_unix_ms: u64,
+}
+
+impl Clock {
+    /// Anchors the scale to the wall clock as it is now.
+    #[must_use]
+    pub fn anchored_now() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let boot = u128::from(Boot::now().0 / 1_000_000);
+        Self { boot_unix_ms: u64::try_from(unix.saturating_sub(boot)).unwrap_or(0) }
+    }
+
+    /// `at` in milliseconds since the Unix epoch, on the scale that never jumps.
+    #[must_use]
+    pub fn unix_ms(&self, at: Boot) -> u64 {
+        self.boot_unix_ms.saturating_add(at.0 / 1_000_000)
+    }
+
+    /// `at` as policy time.
+    #[must_use]
+    pub fn time(&self, at: Boot) -> ebb_policy::Time {
+        ebb_policy::Time(self.unix_ms(at))
+    }
+
+    /// The moment that `unix_ms` names; the start of boot for anything before it.
+    #[must_use]
+    pub fn moment(&self, unix_ms: u64) -> Boot {
+        Boot(unix_ms.saturating_sub(self.boot_unix_ms).saturating_mul(1_000_000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_time_moves_with_boot_time_and_round_trips_to_the_millisecond() {
+        let clock = Clock::anchored_now();
+        let at = Boot(5_000_000_000);
+        assert_eq!(clock.unix_ms(at.plus(Duration::from_millis(7))), clock.unix_ms(at) + 7);
+        assert_eq!(clock.moment(clock.unix_ms(at)), at);
+    }
+
+    #[test]
+    fn time_before_the_earlier_moment_is_zero_not_an_underflow() {
+        assert_eq!(Boot(1).since(Boot(2)), Duration::ZERO);
+    }
+}

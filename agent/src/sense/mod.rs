@@ -1,0 +1,36 @@
+//! Reading the node, and only reading: every file that ebb looks at on a node is opened below this module.
+//!
+//! ```text
+//!  /proc/meminfo, loadavg, pressure ─► node   ─┐
+//!  cgroup v2 tree                   ─► cgroup ─┼─► state
+//!  /proc/PID (cgroup v1 hosts)      ─► process─┘
+//! ```
+//! Each reader takes its root directory as an argument ([`Roots`]), so a fake node is a temporary directory.
+//! What the kernel does not offer is `None`; nothing here guesses.
+//! Deliberately elsewhere: BPF (the crate `ebb-probes`), and every write (`act`).
+
+pub mod cgroup;
+pub mod file;
+pub mod host;
+pub mod meminfo;
+pub mod node;
+pub mod process;
+pub mod psi;
+pub mod tree;
+
+use std::path::PathBuf;
+
+/// Where the node's pseudo file systems are mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// procfs, `/proc` on a real node.
+    pub proc: PathBuf,
+    /// The cgroup mount as found by [`host::cgroup_root`], or as told by the operator.
+    pub cgroup: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { proc: "/proc".into(), cgroup: "/sys/fs/cgroup".into() }
+    }
+}

@@ -1,0 +1,132 @@
+//! The node as a whole: one cheap reading of what the node-level signals need.
+
+use super::Roots;
+use super::file::{KeptFile, read_once};
+use super::meminfo::MemInfo;
+use super::psi::Stall;
+use crate::clock::Boot;
+use std::io;
+
+/// One reading of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeReading {
+    /// When it was taken.
+    pub at: Boot,
+    /// Memory.
+    pub memory: MemInfo,
+    /// Threads that exist now (field 4 of `/proc/loadavg`).
+    pub tasks: Option<u64>,
+    /// Threads that can exist: the smaller of `pid_max` and `threads-max`.
+    pub task_limit: Option<u64>,
+    /// `/proc/pressure/memory`.
+    pub memory_stall: Stall,
+    /// `/proc/pressure/io`.
+    pub io_stall: Stall,
+}
+
+impl NodeReading {
+    /// Threads that can still be made: the limit less what exists, as the kubelet's `pid.available`.
+    #[must_use]
+    pub fn pids_available(&self) -> Option<u64> {
+        Some(self.task_limit?.saturating_sub(self.tasks?))
+    }
+}
+
+/// Reads the node again and again from files kept open.
+#[derive(Debug)]
+pub struct NodeSensor {
+    meminfo: KeptFile,
+    loadavg: Option<KeptFile>,
+    memory_pressure: Option<KeptFile>,
+    io_pressure: Option<KeptFile>,
+    task_limit: Option<u64>,
+    buffer: Vec<u8>,
+}
+
+impl NodeSensor {
+    /// Opens what there is; only `meminfo` must be there.
+    ///
+    /// # Errors
+    /// When `meminfo` cannot be opened.
+    pub fn open(roots: &Roots) -> io::Result<Self> {
+        let kept = |name: &str| KeptFile::open(&roots.proc.join(name)).ok();
+        Ok(Self {
+            meminfo: KeptFile::open(&roots.proc.join("meminfo"))?,
+            loadavg: kept("loadavg"),
+            memory_pressure: kept("pressure/memory"),
+            io_pressure: kept("pressure/io"),
+            task_limit: task_limit(roots),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Reads the node now.
+    ///
+    /// # Errors
+    /// When `meminfo` cannot be read or has no total; what else cannot be read is `None` in the reading.
+    pub fn read(&mut self) -> io::Result<NodeReading> {
+        let memory = MemInfo::parse(self.meminfo.read(&mut self.buffer)?)?;
+        let at = Boot::now();
+        let buffer = &mut self.buffer;
+        let mut stall = |file: &Option<KeptFile>| {
+            let text = file.as_ref().and_then(|f| f.read(buffer).ok());
+            text.map(Stall::parse).unwrap_or_default()
+        };
+        let memory_stall = stall(&self.memory_pressure);
+        let io_stall = stall(&self.io_pressure);
+        let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read(buffer).ok()?));
+        Ok(NodeReading { at, memory, tasks, task_limit: self.task_limit, memory_stall, io_stall })
+    }
+
+    /// Reads memory alone: the cheapest look there is, for re-checking need just before acting.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_memory(&mut self) -> io::Result<MemInfo> {
+        MemInfo::parse(self.meminfo.read(&mut self.buffer)?)
+    }
+}
+
+/// The number of threads in `/proc/loadavg`: the part behind the slash of its fourth field.
+fn parse_tasks(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// min(`pid_max`, `threads-max`), as the kubelet computes the capacity of `pid.available`.
+fn task_limit(roots: &Roots) -> Option<u64> {
+    let read = |name: &str| {
+        read_once(&roots.proc.join("sys/kernel").join(name)).ok()?.trim().parse::<u64>().ok()
+    };
+    match (read("pid_max"), read("threads-max")) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_the_second_half_of_the_fourth_field() {
+        assert_eq!(parse_tasks("0.00 0.01 0.05 1/123 4567\n"), Some(123));
+        assert_eq!(parse_tasks("0.00 0.01\n"), None);
+    }
+
+    #[test]
+    fn a_node_without_pressure_files_has_unknown_stall_not_zero() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("meminfo"), "MemTotal: 100 kB\n").unwrap();
+        let roots = Roots { proc: dir.path().into(), cgroup: dir.path().into() };
+        let reading = NodeSensor::open(&roots).unwrap().read().unwrap();
+        assert_eq!(reading.memory_stall, Stall::default());
+        assert_eq!((reading.tasks, reading.task_limit), (None, None));
+    }
+
+    #[test]
+    fn the_real_node_can_be_read() {
+        let reading = NodeSensor::open(&Roots::default()).unwrap().read().unwrap();
+        assert!(reading.memory.available.unwrap() <= reading.memory.total);
+        assert!(reading.tasks.unwrap() > 0 && reading.task_limit.unwrap() > 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Processes in `/proc`: identity, size and protection.
+//!
+//! A process is known by its pid together with its start time, or by a pidfd; a pid alone may be another process by the time it is used.
+//! On a host whose memory controller is on cgroup v1, processes are the workloads, ranked by resident memory.
+
+use super::file::read_once;
+use std::path::Path;
+
+/// A process, told apart from every other that had or will have its pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// The process id in the agent's pid namespace.
+    pub pid: i32,
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start: u64,
+}
+
+/// What `/proc/PID/stat` says of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its identity.
+    pub id: ProcessId,
+    /// The parent's pid.
+    pub parent: i32,
+    /// The command name, up to 15 bytes; bytes that are not text are replaced.
+    pub comm: String,
+    /// One letter: `R`, `S`, `D`, `Z`, …
+    pub state: char,
+    /// Number of threads.
+    pub threads: u64,
+    /// Resident memory, in bytes.
+    pub rss: u64,
+}
+
+impl Process {
+    /// Reads one process; `None` when it is gone.
+    #[must_use]
+    pub fn read(proc: &Path, pid: i32) -> Option<Self> {
+        let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&stat), page_size())
+    }
+
+    /// Every process that exists at some time during the walk.
+    ///
+    /// # Errors
+    /// Only when `proc` itself cannot be listed.
+    pub fn all(proc: &Path) -> std::io::Result<Vec<Self>> {
+        let pids = std::fs::read_dir(proc)?.flatten();
+        Ok(pids
+            .filter_map(|e| e.file_name().to_str()?.parse().ok())
+            .filter_map(|pid| Self::read(proc, pid))
+            .collect())
+    }
+
+    /// Parses the text of a `stat` file. The command name may hold anything, spaces and brackets too, so fields are counted from its last bracket.
+    fn parse(stat: &str, page: u64) -> Option<Self> {
+        let (pid, rest) = stat.split_once(" (")?;
+        let (comm, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // Numbered as in proc(5), where the state is field 3.
+        let field = |n: usize| fields.get(n - 3).copied();
+        Some(Self {
+            id: ProcessId { pid: pid.trim().parse().ok()?, start: field(22)?.parse().ok()? },
+            parent: field(4)?.parse().ok()?,
+            comm: comm.to_owned(),
+            state: field(3)?.chars().next()?,
+            threads: field(20)?.parse().ok()?,
+            rss: field(24)?.parse::<u64>().ok()?.saturating_mul(page),
+        })
+    }
+
+    /// Whether it is a thread of the kernel: kthreadd or one of its children.
+    #[must_use]
+    pub fn is_kernel_thread(&self) -> bool {
+        self.id.pid == 2 || self.parent == 2
+    }
+}
+
+/// `/proc/PID/oom_score_adj`, -1000 to 1000; `None` when the process is gone.
+#[must_use]
+pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
+    read_once(&proc.join(pid.to_string()).join("oom_score_adj")).ok()?.trim().parse().ok()
+}
+
+/// A part that a process plays on the node and that forbids ending it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guardian {
+    /// The container runtime, one of its shims, or a pod's sandbox.
+    Runtime,
+    /// The kubelet, or a distribution of Kubernetes that has it inside.
+    Kubelet,
+}
+
+/// Command names as the kernel cuts them, at 15 bytes.
+const RUNTIMES: [&str; 6] =
+    ["containerd", "containerd-shim", "dockerd", "crio", "conmon", "podman"];
+const KUBELETS: [&str; 5] = ["kubelet", "k3s-server", "k3s-agent", "kubelite", "rke2"];
+
+/// Larger than any sandbox process: what calls itself `pause` and holds more is not one.
+const SANDBOX_AT_MOST: u64 = 16 << 20;
+
+impl Guardian {
+    /// The part that `process` plays.
+    ///
+    /// A name alone proves nothing, since any workload may choose its own: a runtime or kubelet also lives in the mount namespace of init, and a sandbox is tiny.
+    /// Where the namespaces cannot be read the name is believed: sparing one too many is the lesser harm.
+    #[must_use]
+    pub fn of(process: &Process, proc: &Path) -> Option<Self> {
+        let name = process.comm.as_str();
+        if name == "pause" {
+            return (process.rss <= SANDBOX_AT_MOST).then_some(Self::Runtime);
+        }
+        let guardian = if RUNTIMES.contains(&name) {
+            Self::Runtime
+        } else if KUBELETS.contains(&name) {
+            Self::Kubelet
+        } else {
+            return None;
+        };
+        let namespace = |pid: i32| std::fs::read_link(proc.join(format!("{pid}/ns/mnt"))).ok();
+        match (namespace(1), namespace(process.id.pid)) {
+            (Some(init), Some(own)) if init != own => None,
+            _ => Some(guardian),
+        }
+    }
+}
+
+/// The kernel's page size, in bytes.
+fn page_size() -> u64 {
+    // SAFETY: sysconf has no preconditions; it reads a constant of the process.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let stat = "17 (a) b (c) S 1 17 17 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 3 0 987654 1000000 250 18446744073709551615 0";
+        let process = Process::parse(stat, 4096).unwrap();
+        assert_eq!(process.id, ProcessId { pid: 17, start: 987_654 });
+        assert_eq!(process.comm, "a) b (c");
+        assert_eq!((process.state, process.parent, process.threads), ('S', 1, 3));
+        assert_eq!(process.rss, 250 * 4096);
+    }
+
+    #[test]
+    fn a_cut_file_is_no_process() {
+        assert_eq!(Process::parse("17 (a) S 1 17", 4096), None);
+        assert_eq!(Process::parse("", 4096), None);
+    }
+
+    #[test]
+    fn a_name_alone_makes_no_guardian() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, namespace) in [(1, "mnt:[1]"), (20, "mnt:[1]"), (21, "mnt:[2]")] {
+            let ns = proc.path().join(format!("{pid}/ns"));
+            std::fs::create_dir_all(&ns).unwrap();
+            std::os::unix::fs::symlink(namespace, ns.join("mnt")).unwrap();
+        }
+        let process = |pid, comm: &str, rss| Process {
+            id: ProcessId { pid, start: 1 },
+            parent: 1,
+            comm: comm.to_owned(),
+            state: 'S',
+            threads: 1,
+            rss,
+        };
+        let of = |p: Process| Guardian::of(&p, proc.path());
+        assert_eq!(of(process(20, "containerd-shim", 0)), Some(Guardian::Runtime));
+        assert_eq!(of(process(21, "kubelet", 0)), None, "it lives in a container");
+        assert_eq!(of(process(22, "kubelet", 0)), Some(Guardian::Kubelet), "cannot be told");
+        assert_eq!(of(process(21, "pause", 1 << 20)), Some(Guardian::Runtime));
+        assert_eq!(of(process(21, "pause", 1 << 30)), None, "no sandbox is that large");
+        assert_eq!(of(process(20, "worker", 0)), None);
+    }
+
+    #[test]
+    fn this_process_finds_itself() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let me = Process::read(Path::new("/proc"), pid).unwrap();
+        assert_eq!(me.id.pid, pid);
+        assert!(me.rss > 0 && me.id.start > 0);
+        assert!(!me.is_kernel_thread());
+    }
+}

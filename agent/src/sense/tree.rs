@@ -1,0 +1,224 @@
+//! The cgroup v2 tree: which cgroups exist, by id, and which of them are workloads.
+//!
+//! A cgroup is known by its id (the inode of its directory, the same number BPF reports), never by its path.
+//! The tree is read once by [`Tree::scan`] and then kept up by [`Tree::refresh`] for the one cgroup an event names; a lost event is answered by scanning again.
+//! What counts as a workload is decided by [`Tree::workloads`] from names and marks alone, so a plan can be replayed without the node.
+
+use super::file::{keyed, read_once};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Deeper than any real tree: a scan stops here rather than follow a hierarchy built to exhaust it.
+const MAX_DEPTH: usize = 64;
+
+/// One cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The id of the cgroup above; the root's own id for the root.
+    pub parent: u64,
+    /// Path below the cgroup mount, empty for the root.
+    pub path: PathBuf,
+    /// Some process lives in this cgroup or below.
+    pub populated: bool,
+    /// Some process lives in this cgroup itself.
+    pub has_processes: bool,
+    /// `memory.oom.group` is 1: the kernel too treats everything below as one thing.
+    pub oom_group: bool,
+}
+
+/// All cgroups below one mount.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    root: PathBuf,
+    nodes: BTreeMap<u64, Node>,
+}
+
+impl Tree {
+    /// Reads the whole tree below `root`.
+    ///
+    /// A cgroup that disappears while it is read is left out; that is not an error.
+    ///
+    /// # Errors
+    /// Only what makes `root` itself unreadable.
+    pub fn scan(root: &Path) -> io::Result<Self> {
+        let mut tree = Self { root: root.to_owned(), nodes: BTreeMap::new() };
+        let root_id = std::fs::metadata(root)?.ino();
+        std::fs::read_dir(root)?;
+        tree.nodes.insert(
+            root_id,
+            Node {
+                parent: root_id,
+                path: PathBuf::new(),
+                populated: true,
+                has_processes: false,
+                oom_group: false,
+            },
+        );
+        tree.scan_below(root_id, Path::new(""), 0);
+        Ok(tree)
+    }
+
+    fn scan_below(&mut self, parent: u64, path: &Path, depth: usize) {
+        if depth >= MAX_DEPTH {
+            return;
+        }
+        let Ok(entries) = std::fs::read_dir(self.root.join(path)) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_type().is_ok_and(|t| t.is_dir()) {
+                continue;
+            }
+            let child = path.join(entry.file_name());
+            let id = entry.ino();
+            self.insert(id, parent, child.clone());
+            self.scan_below(id, &child, depth + 1);
+        }
+    }
+
+    fn insert(&mut self, id: u64, parent: u64, path: PathBuf) {
+        let dir = self.root.join(&path);
+        let events = read_once(&dir.join("cgroup.events")).unwrap_or_default();
+        let populated = keyed(&events, "populated") == Some(1);
+        let node = Node {
+            parent,
+            populated,
+            has_processes: populated
+                && read_once(&dir.join("cgroup.procs")).is_ok_and(|t| !t.trim().is_empty()),
+            oom_group: read_once(&dir.join("memory.oom.group")).is_ok_and(|t| t.trim() == "1"),
+            path,
+        };
+        self.nodes.insert(id, node);
+    }
+
+    /// Looks again at the cgroup `id`, said by an event to be at `path` below the mount, and forgets it if another or none is there now.
+    ///
+    /// Returns whether the tree changed.
+    pub fn refresh(&mut self, id: u64, path: &Path) -> bool {
+        let found = std::fs::symlink_metadata(self.root.join(path)).is_ok_and(|m| m.ino() == id);
+        if !found {
+            return self.forget(id);
+        }
+        let parent = path.parent().and_then(|p| self.id_of(p));
+        let Some(parent) = parent else { return false };
+        let before = self.nodes.get(&id).cloned();
+        self.insert(id, parent, path.to_owned());
+        before.as_ref() != self.nodes.get(&id)
+    }
+
+    /// Forgets the cgroup `id` and everything below it; returns whether it was known.
+    pub fn forget(&mut self, id: u64) -> bool {
+        let Some(gone) = self.nodes.remove(&id) else { return false };
+        self.nodes.retain(|_, node| !node.path.starts_with(&gone.path));
+        true
+    }
+
+    /// The cgroup at `path` below the mount.
+    #[must_use]
+    pub fn id_of(&self, path: &Path) -> Option<u64> {
+        self.nodes.iter().find(|(_, n)| n.path == path).map(|(id, _)| *id)
+    }
+
+    /// The cgroup `id`.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// The cgroup mount this tree was read from.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Number of cgroups known, the root included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nothing was read yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Every cgroup with its id, in id order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// The ids of the cgroups that are workloads: what can be ended as one thing.
+    ///
+    /// From the root down, the first of these wins and nothing below it is looked at:
+    /// a path that `chosen` accepts (the operator's own list, which then replaces all that follows);
+    /// a systemd service or scope, unless a tree is delegated to it (`user@1000.service`); a cgroup marked `memory.oom.group`; a cgroup with processes of its own.
+    /// Slices and pods only hold others: below a pod each container counts by itself, so that a payload can be ended without the sandbox beside it.
+    /// A workload without any process is left out.
+    pub fn workloads(&self, chosen: Option<&dyn Fn(&Path) -> bool>) -> Vec<u64> {
+        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut top = None;
+        for (id, node) in &self.nodes {
+            if node.path.as_os_str().is_empty() {
+                top = Some(*id);
+            } else {
+                children.entry(node.parent).or_default().push(*id);
+            }
+        }
+        let mut found = Vec::new();
+        let mut open: Vec<u64> = top.into_iter().collect();
+        while let Some(id) = open.pop() {
+            for child in children.get(&id).into_iter().flatten() {
+                let Some(node) = self.nodes.get(child) else { continue };
+                let is_leaf = !children.contains_key(child);
+                let whole = match chosen {
+                    Some(accepts) => accepts(&node.path),
+                    None => node.is_workload(is_leaf),
+                };
+                if !whole {
+                    open.push(*child);
+                } else if node.populated {
+                    found.push(*child);
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+impl Node {
+    fn is_workload(&self, is_leaf: bool) -> bool {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
+        let is_unit = name.ends_with(b".service") || name.ends_with(b".scope");
+        let is_delegated = name.starts_with(b"user@") && !is_leaf;
+        is_unit && !is_delegated || self.oom_group || self.has_processes
+    }
+
+    /// UID of the pod to which this cgroup belongs, by the names above it.
+    #[must_use]
+    pub fn pod_uid(&self) -> Option<String> {
+        self.path.iter().rev().find_map(|name| pod_uid(name.as_bytes()))
+    }
+}
+
+/// The pod UID in a cgroup name as the kubelet writes it: `pod<UID>` (cgroupfs driver), `kubepods[-<qos>]-pod<UID>.slice` with `_` for `-` (systemd driver).
+///
+/// A UID is a UUID, or for a static pod the 32 hex digits of its manifest's hash.
+#[must_use]
+pub fn pod_uid(name: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(name).ok()?;
+    let uid =
+        if let Some(inner) = name.strip_prefix("kubepods").and_then(|n| n.strip_suffix(".slice")) {
+            let after_qos = inner.strip_prefix("-burstable").or(inner.strip_prefix("-besteffort"));
+            after_qos.unwrap_or(inner).strip_prefix("-pod")?.replace('_', "-")
+        } else {
+            name.strip_prefix("pod")?.to_owned()
+        };
+    let hex = |s: &str| s.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    ((uid.len() == 36 || uid.len() == 32) && hex(&uid)).then_some(uid)
+}
+
+#[cfg(test)]
+mod tests;

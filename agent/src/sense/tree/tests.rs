@@ -1,0 +1,129 @@
+//! The tree on fake nodes: temporary directories laid out like the trees of real machines.
+use super::*;
+use std::ffi::OsStr;
+use std::fs;
+
+/// Makes cgroups from lines of `path [p] [g]`: `p` has a process, `g` has memory.oom.group.
+fn fake(lines: &[&str]) -> (tempfile::TempDir, Tree) {
+    let dir = tempfile::tempdir().unwrap();
+    for line in lines {
+        let mut words = line.split(' ');
+        let path = dir.path().join(words.next().unwrap());
+        fs::create_dir_all(&path).unwrap();
+        let marks: Vec<_> = words.collect();
+        if marks.contains(&"g") {
+            fs::write(path.join("memory.oom.group"), "1\n").unwrap();
+        }
+        if marks.contains(&"p") {
+            fs::write(path.join("cgroup.procs"), "1234\n").unwrap();
+            let mut up = path.as_path();
+            while up != dir.path() {
+                fs::write(up.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+                up = up.parent().unwrap();
+            }
+        }
+    }
+    let tree = Tree::scan(dir.path()).unwrap();
+    (dir, tree)
+}
+
+fn workload_paths(tree: &Tree) -> Vec<String> {
+    let mut paths: Vec<String> = tree
+        .workloads(None)
+        .into_iter()
+        .map(|id| tree.get(id).unwrap().path.to_string_lossy().into_owned())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn a_systemd_machine_has_its_units_as_workloads_and_user_managers_are_looked_into() {
+    let (_dir, tree) = fake(&[
+        "init.scope p",
+        "system.slice/sshd.service p",
+        "system.slice/docker-abc.scope/inner p",
+        "user.slice/user-1000.slice/user@1000.service/app.slice/browser.scope p",
+        "user.slice/user-1000.slice/user@1000.service/init.scope p",
+        "system.slice/stopped.service",
+    ]);
+    assert_eq!(
+        workload_paths(&tree),
+        [
+            "init.scope",
+            "system.slice/docker-abc.scope",
+            "system.slice/sshd.service",
+            "user.slice/user-1000.slice/user@1000.service/app.slice/browser.scope",
+            "user.slice/user-1000.slice/user@1000.service/init.scope",
+        ]
+    );
+}
+
+#[test]
+fn below_a_pod_each_container_is_a_workload_and_knows_its_pod_under_either_driver() {
+    let (_dir, tree) = fake(&[
+        "kubepods/burstable/pod5a0b9c1e-1111-2222-3333-444455556666/c1 p",
+        "kubepods/burstable/pod5a0b9c1e-1111-2222-3333-444455556666/c2/nested p",
+        "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod5a0b9c1e_1111_2222_3333_444455556667.slice/cri-containerd-x.scope p",
+    ]);
+    let found: Vec<_> = tree.workloads(None).into_iter().filter_map(|id| tree.get(id)).collect();
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|n| n.pod_uid().unwrap().starts_with("5a0b9c1e-1111")));
+}
+
+#[test]
+fn hand_made_groups_with_processes_are_workloads_and_oom_group_joins_what_is_below() {
+    let (_dir, tree) = fake(&["work/a p", "work/b p", "job g", "job/one p", "job/two p"]);
+    assert_eq!(workload_paths(&tree), ["job", "work/a", "work/b"]);
+}
+
+#[test]
+fn the_operators_own_list_replaces_the_rules() {
+    let (_dir, tree) = fake(&["work/a p", "work/b p", "system.slice/x.service p"]);
+    let chosen = |p: &Path| p == Path::new("work");
+    let ids = tree.workloads(Some(&chosen));
+    assert_eq!(ids, [tree.id_of(Path::new("work")).unwrap()]);
+}
+
+#[test]
+fn a_name_that_was_given_to_another_cgroup_is_forgotten_under_the_old_id() {
+    let (dir, mut tree) = fake(&["work/a p", "work/a/inner p"]);
+    let old = tree.id_of(Path::new("work/a")).unwrap();
+    fs::rename(dir.path().join("work/a"), dir.path().join("elsewhere")).unwrap();
+    fs::create_dir(dir.path().join("work/a")).unwrap();
+    assert!(tree.refresh(old, Path::new("work/a")));
+    assert!(tree.get(old).is_none());
+    assert!(tree.id_of(Path::new("work/a/inner")).is_none());
+}
+
+#[test]
+fn names_with_spaces_newlines_and_bytes_that_are_not_text_are_kept_as_they_are() {
+    let odd = [&b"a b"[..], b"line\nbreak", b"\xff\xfe"];
+    let dir = tempfile::tempdir().unwrap();
+    for name in odd {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("cgroup.events"), "populated 1\n").unwrap();
+        fs::write(path.join("cgroup.procs"), "7\n").unwrap();
+    }
+    let tree = Tree::scan(dir.path()).unwrap();
+    assert_eq!(tree.workloads(None).len(), odd.len());
+}
+
+#[test]
+fn only_what_the_kubelet_writes_is_a_pod_name() {
+    let uid = "5a0b9c1e-1111-2222-3333-444455556666";
+    assert_eq!(pod_uid(format!("pod{uid}").as_bytes()).as_deref(), Some(uid));
+    let slice = format!("kubepods-pod{}.slice", uid.replace('-', "_"));
+    assert_eq!(pod_uid(slice.as_bytes()).as_deref(), Some(uid));
+    let hash = "0123456789abcdef0123456789abcdef";
+    assert_eq!(pod_uid(format!("pod{hash}").as_bytes()).as_deref(), Some(hash));
+    for not in ["pod", "podman", "podcast.service", "pod5a0b9c1e", "kubepods-burstable.slice"] {
+        assert_eq!(pod_uid(not.as_bytes()), None, "{not}");
+    }
+}
+
+#[test]
+fn a_root_that_cannot_be_read_is_an_error() {
+    assert!(Tree::scan(Path::new("/nonexistent/cgroup")).is_err());
+}
