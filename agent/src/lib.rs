@@ -2,5 +2,6 @@
 //!
 //! Read in this order: [`sense`] reads the node, `state` keeps what was read, the crate `ebb-policy` decides, `act` changes the node, `report` says what happened, and `run` is the one place that waits.
 
+pub mod act;
 pub mod clock;
 pub mod sense;

@@ -1,0 +1,145 @@
+//! Ending what is held: two ways, one for real and one that only says what it would do.
+//!
+//! ```text
+//!  cgroup ─ cgroup.kill ──────────────────────────┐
+//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► process_mrelease each ─► ended
+//!  process ─ SIGKILL ─────────────────────────────┘
+//! ```
+
+use super::victim::{HeldCgroup, Victim};
+use crate::clock::Boot;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+use std::io;
+use std::time::Duration;
+
+/// How long the loop of freezing and signalling may go on where the kernel has no `cgroup.kill`.
+const SIGNAL_FOR: Duration = Duration::from_millis(500);
+
+/// Processes signalled per round of that loop.
+const SIGNAL_AT_ONCE: usize = 4096;
+
+/// What was done to a victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Method {
+    /// One write to `cgroup.kill`.
+    CgroupKill,
+    /// Frozen, then SIGKILL to each process until none was left or half a second had passed.
+    FreezeAndSignal,
+    /// SIGKILL to one process.
+    Signal,
+    /// SIGTERM to each process: asked to end, SIGKILL follows after the grace period.
+    Terminate,
+    /// Nothing: a dry run.
+    DryRun,
+}
+
+/// The end of a victim, as far as it can be told at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// What was done.
+    pub method: Method,
+    /// When the deciding write or signal had returned.
+    pub at: Boot,
+    /// Processes whose memory was taken back at once with `process_mrelease`.
+    pub released: usize,
+}
+
+/// The one seam between deciding that a victim goes and its going.
+pub(super) trait Hand: Send {
+    /// Ends the victim now.
+    fn kill(&self, victim: Victim) -> io::Result<Ended>;
+    /// Asks the victim to end.
+    fn terminate(&self, victim: Victim) -> io::Result<Ended>;
+}
+
+/// Acts.
+#[derive(Debug)]
+pub(super) struct Enforce;
+
+/// Does nothing, and says so.
+#[derive(Debug)]
+pub(super) struct DryRun;
+
+impl Hand for DryRun {
+    fn kill(&self, _: Victim) -> io::Result<Ended> {
+        Ok(Ended { method: Method::DryRun, at: Boot::now(), released: 0 })
+    }
+
+    fn terminate(&self, victim: Victim) -> io::Result<Ended> {
+        self.kill(victim)
+    }
+}
+
+impl Hand for Enforce {
+    fn kill(&self, victim: Victim) -> io::Result<Ended> {
+        match victim {
+            Victim::Process(process) => {
+                process.signal(Signal::SIGKILL)?;
+                let at = Boot::now();
+                let released = usize::from(process.release_memory().is_ok());
+                Ok(Ended { method: Method::Signal, at, released })
+            }
+            Victim::Cgroup(mut held) => {
+                let method = match held.write("cgroup.kill", "1") {
+                    Ok(()) => Method::CgroupKill,
+                    Err(_) => {
+                        freeze_and_signal(&mut held)?;
+                        Method::FreezeAndSignal
+                    }
+                };
+                let at = Boot::now();
+                // The dying may wait for a processor; what their memory holds need not.
+                let released = held.processes.iter().filter(|p| p.release_memory().is_ok()).count();
+                Ok(Ended { method, at, released })
+            }
+        }
+    }
+
+    fn terminate(&self, victim: Victim) -> io::Result<Ended> {
+        match victim {
+            Victim::Process(process) => process.signal(Signal::SIGTERM)?,
+            Victim::Cgroup(mut held) => {
+                held.hold_again(SIGNAL_AT_ONCE);
+                for process in &held.processes {
+                    ended_is_fine(process.signal(Signal::SIGTERM))?;
+                }
+            }
+        }
+        Ok(Ended { method: Method::Terminate, at: Boot::now(), released: 0 })
+    }
+}
+
+/// Ends a cgroup where `cgroup.kill` is missing (before Linux 5.14): frozen it cannot fork, so each round finds fewer processes.
+///
+/// A cgroup that cannot be frozen is signalled all the same; the rounds then race against its forks, with a deadline.
+fn freeze_and_signal(held: &mut HeldCgroup) -> io::Result<()> {
+    let frozen = held.write("cgroup.freeze", "1").is_ok();
+    let started = Boot::now();
+    let mut buffer = Vec::new();
+    let mut result = Ok(());
+    while held.cgroup.populated(&mut buffer) == Some(true) {
+        held.hold_again(SIGNAL_AT_ONCE);
+        for process in &held.processes {
+            result = ended_is_fine(process.signal(Signal::SIGKILL));
+        }
+        if result.is_err() || Boot::now().since(started) > SIGNAL_FOR {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    if frozen {
+        // A frozen task still dies of SIGKILL; thawing is for the directory, should someone use it again.
+        let _ = held.write("cgroup.freeze", "0");
+    }
+    result
+}
+
+fn ended_is_fine(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other,
+    }
+}

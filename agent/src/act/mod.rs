@@ -1,0 +1,214 @@
+//! Changing the node, and nothing else: no choice is made here.
+//!
+//! A [`Job`] names one target by identity and the need that justifies it.
+//! [`Actor::perform`] takes hold of the target, checks protection, checks that the need still exists, and only then acts; a dry run goes the same way with another hand.
+//! Jobs run on a thread of their own ([`start`]), so that the loop never waits for the kernel; results come back over a bounded channel.
+//! Whether the memory came back is seen by the loop, which looks at the node anyway.
+
+mod end;
+mod myself;
+mod pidfd;
+mod victim;
+mod watchdog;
+
+pub use end::{Ended, Method};
+pub use myself::protect;
+pub use victim::{Refusal, Target};
+pub use watchdog::{LastResort, Lifeline, guard};
+
+use crate::clock::Boot;
+use crate::sense::Roots;
+use crate::sense::meminfo::Measure;
+use crate::sense::node::NodeSensor;
+use end::{DryRun, Enforce, Hand};
+use serde::Serialize;
+use std::io;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use tokio::sync::mpsc::Sender;
+use victim::Victim;
+
+/// Jobs that may wait; a plan is small, so more than this means that the worker is stuck.
+const WAITING_JOBS: usize = 64;
+
+/// Whether ebb acts or only says what it would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// Says what it would do.
+    DryRun,
+    /// Does it.
+    Enforce,
+}
+
+/// How a target goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Step {
+    /// At once, with SIGKILL.
+    Kill,
+    /// Asked with SIGTERM; the loop sends [`Step::Kill`] after the grace period.
+    Terminate,
+}
+
+/// What must be true of the node for a job to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "signal")]
+pub enum Need {
+    /// Available memory is below this many bytes.
+    MemoryBelow {
+        /// The threshold, in bytes.
+        bytes: u64,
+    },
+    /// Fewer than this many threads can still be made.
+    PidsBelow {
+        /// The threshold, in threads.
+        count: u64,
+    },
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    /// Tells jobs apart, and orders them.
+    pub number: u64,
+    /// What is to go.
+    pub target: Target,
+    /// How.
+    pub step: Step,
+    /// What justifies it; `None` for what was already begun, which is ended whether or not the pressure lasts.
+    pub need: Option<Need>,
+}
+
+/// Why a job was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDone {
+    /// The target is not to be touched.
+    #[error("not touched: {0}")]
+    Refused(#[from] Refusal),
+    /// The pressure had gone.
+    #[error("not needed any more: {available} available, threshold {threshold}")]
+    NotNeeded {
+        /// What was available, in the need's unit.
+        available: u64,
+        /// What the need asked for.
+        threshold: u64,
+    },
+    /// Whether the need exists could not be told, and unknown is no reason to kill.
+    #[error("cannot tell whether it is still needed: {0}")]
+    UnknownNeed(#[source] io::Error),
+    /// The kernel refused.
+    #[error("the kernel refused: {0}")]
+    Failed(#[source] io::Error),
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub struct Acted {
+    /// The job.
+    pub job: Job,
+    /// When it was begun.
+    pub begun: Boot,
+    /// What was done, or why nothing.
+    pub result: Result<Ended, NotDone>,
+    /// It was the watchdog's doing, because the loop had stopped.
+    pub by_watchdog: bool,
+}
+
+/// Does jobs.
+pub struct Actor {
+    roots: Roots,
+    measure: Measure,
+    node: NodeSensor,
+    hand: Box<dyn Hand>,
+}
+
+impl Actor {
+    /// An actor for the node at `roots`, which judges need by `measure`.
+    ///
+    /// # Errors
+    /// When the node's memory cannot be read at all.
+    pub fn new(roots: &Roots, measure: Measure, mode: Mode) -> io::Result<Self> {
+        let hand: Box<dyn Hand> = match mode {
+            Mode::DryRun => Box::new(DryRun),
+            Mode::Enforce => Box::new(Enforce),
+        };
+        Ok(Self { roots: roots.clone(), measure, node: NodeSensor::open(roots)?, hand })
+    }
+
+    /// Does one job: hold, check, act.
+    pub fn perform(&mut self, job: Job) -> Acted {
+        let begun = Boot::now();
+        let result = self.try_perform(&job);
+        Acted { job, begun, result, by_watchdog: false }
+    }
+
+    fn try_perform(&mut self, job: &Job) -> Result<Ended, NotDone> {
+        let victim = Victim::hold(&job.target, &self.roots.proc)?;
+        if let Some(need) = job.need {
+            self.check_need(need)?;
+        }
+        match job.step {
+            Step::Kill => self.hand.kill(victim),
+            Step::Terminate => self.hand.terminate(victim),
+        }
+        .map_err(NotDone::Failed)
+    }
+
+    fn check_need(&mut self, need: Need) -> Result<(), NotDone> {
+        let unknown = |what: &str| {
+            NotDone::UnknownNeed(io::Error::new(io::ErrorKind::NotFound, what.to_owned()))
+        };
+        let (available, threshold) = match need {
+            Need::MemoryBelow { bytes } => {
+                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let available = memory.available_by(self.measure);
+                (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
+            }
+            Need::PidsBelow { count } => {
+                let reading = self.node.read().map_err(NotDone::UnknownNeed)?;
+                (reading.pids_available().ok_or_else(|| unknown("no thread count"))?, count)
+            }
+        };
+        if available < threshold {
+            Ok(())
+        } else {
+            Err(NotDone::NotNeeded { available, threshold })
+        }
+    }
+}
+
+/// The way to hand jobs to the worker.
+#[derive(Clone, Debug)]
+pub struct Jobs(SyncSender<Job>);
+
+impl Jobs {
+    /// Hands over a job; gives it back when the worker has not kept up or has died.
+    ///
+    /// # Errors
+    /// The job, undone.
+    pub fn give(&self, job: Job) -> Result<(), Job> {
+        self.0.try_send(job).map_err(|e| match e {
+            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
+        })
+    }
+}
+
+/// Starts the worker thread; it ends when the last [`Jobs`] is dropped.
+///
+/// # Errors
+/// When no thread can be made.
+pub fn start(mut actor: Actor, results: Sender<Acted>) -> io::Result<Jobs> {
+    let (jobs, inbox) = sync_channel::<Job>(WAITING_JOBS);
+    std::thread::Builder::new().name("ebb-act".into()).spawn(move || {
+        while let Ok(job) = inbox.recv() {
+            if results.blocking_send(actor.perform(job)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(Jobs(jobs))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! Keeping ebb itself alive: its memory stays resident, the kernel's OOM killer leaves it alone, and it may hold enough files.
+//!
+//! Each measure is its own; one that is refused is reported and costs only itself.
+
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::path::Path;
+
+/// The value the kubelet and container runtimes give themselves: killed last, but not untouchable.
+const OOM_SCORE_ADJ: i32 = -999;
+
+/// Descriptors wanted: two for each cgroup that is held.
+const OPEN_FILES: u64 = 65_536;
+
+/// Protects the calling process, and returns what could not be done, each with its reason.
+#[must_use]
+pub fn protect(proc: &Path) -> Vec<String> {
+    let mut refused = Vec::new();
+    let mut note = |what: &str, result: Result<(), String>| {
+        if let Err(why) = result {
+            refused.push(format!("{what}: {why}"));
+        }
+    };
+    note("keep memory resident (mlockall)", lock_memory());
+    let score = std::fs::write(proc.join("self/oom_score_adj"), OOM_SCORE_ADJ.to_string());
+    note("set oom_score_adj to -999", score.map_err(|e| e.to_string()));
+    note("raise the limit of open files", raise_open_files().map_err(|e| e.to_string()));
+    refused
+}
+
+/// Locks pages once they are touched: locking all of the address space would charge every thread's whole stack.
+fn lock_memory() -> Result<(), String> {
+    let on_fault = MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT);
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_fault)
+        .map_err(|e| e.to_string())
+}
+
+fn raise_open_files() -> nix::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let wanted = OPEN_FILES.min(hard);
+    if soft < wanted { setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) } else { Ok(()) }
+}

@@ -1,0 +1,114 @@
+//! The actor on real processes and fake cgroups.
+use super::*;
+use crate::sense::process::Process;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command};
+
+const PLENTY: &str = "MemTotal: 1000 kB\nMemAvailable: 900 kB\n";
+const LITTLE: &str = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
+const NEED: Need = Need::MemoryBelow { bytes: 100 * 1024 };
+
+fn sleeper() -> (Child, Target) {
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let start = Process::read(Path::new("/proc"), pid).unwrap().id.start;
+    (child, Target::Process { pid, start })
+}
+
+/// An actor that sees real processes but a made-up amount of memory.
+fn actor(meminfo: &str, mode: Mode) -> (tempfile::TempDir, Actor) {
+    let proc = tempfile::tempdir().unwrap();
+    fs::write(proc.path().join("meminfo"), meminfo).unwrap();
+    let roots = Roots { proc: proc.path().into(), cgroup: proc.path().into() };
+    let mut actor = Actor::new(&roots, Measure::MemAvailable, mode).unwrap();
+    actor.roots.proc = "/proc".into();
+    (proc, actor)
+}
+
+fn job(target: Target) -> Job {
+    Job { number: 1, target, step: Step::Kill, need: Some(NEED) }
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_process_is_killed_when_it_is_needed() {
+    let (mut child, target) = sleeper();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let ended = actor.perform(job(target)).result.unwrap();
+    assert_eq!(ended.method, Method::Signal);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn nothing_is_killed_once_the_pressure_has_gone() {
+    let (mut child, target) = sleeper();
+    let (_proc, mut actor) = actor(PLENTY, Mode::Enforce);
+    let acted = actor.perform(job(target));
+    assert!(matches!(acted.result, Err(NotDone::NotNeeded { .. })), "{acted:?}");
+    assert!(child.try_wait().unwrap().is_none());
+    end(child);
+}
+
+#[test]
+fn unknown_need_is_no_reason_to_kill() {
+    let (mut child, target) = sleeper();
+    let (_proc, mut actor) = actor("MemTotal: 1000 kB\n", Mode::Enforce);
+    let acted = actor.perform(job(target));
+    assert!(matches!(acted.result, Err(NotDone::UnknownNeed(_))), "{acted:?}");
+    assert!(child.try_wait().unwrap().is_none());
+    end(child);
+}
+
+#[test]
+fn a_dry_run_checks_everything_and_kills_nothing() {
+    let (mut child, target) = sleeper();
+    let (_proc, mut dry) = actor(LITTLE, Mode::DryRun);
+    assert_eq!(dry.perform(job(target.clone())).result.unwrap().method, Method::DryRun);
+    let (_proc, mut dry_without_need) = actor(PLENTY, Mode::DryRun);
+    assert!(dry_without_need.perform(job(target)).result.is_err());
+    assert!(child.try_wait().unwrap().is_none());
+    end(child);
+}
+
+#[test]
+fn terminate_asks_and_does_not_force() {
+    let (mut child, target) = sleeper();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let mut job = job(target);
+    job.step = Step::Terminate;
+    assert_eq!(actor.perform(job).result.unwrap().method, Method::Terminate);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn where_there_is_no_cgroup_kill_every_process_is_signalled_until_the_cgroup_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = dir.path().join("cgroup.events");
+    let (mut first, _) = sleeper();
+    let (mut second, _) = sleeper();
+    fs::write(dir.path().join("cgroup.procs"), format!("{}\n{}\n", first.id(), second.id()))
+        .unwrap();
+    fs::write(dir.path().join("cgroup.freeze"), "0\n").unwrap();
+    fs::write(&events, "populated 1\n").unwrap();
+    let id = fs::metadata(dir.path()).unwrap().ino();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let target = Target::Cgroup { id, path: dir.path().to_owned() };
+    // The kernel would say that the cgroup is empty; here the reaping of the two does.
+    let reaper = std::thread::spawn(move || {
+        let both = [first.wait().unwrap().signal(), second.wait().unwrap().signal()];
+        fs::write(events, "populated 0\n").unwrap();
+        both
+    });
+    let ended = actor.perform(job(target)).result.unwrap();
+    assert_eq!(ended.method, Method::FreezeAndSignal);
+    assert_eq!(reaper.join().unwrap(), [Some(libc::SIGKILL); 2]);
+    let thawed = fs::read_to_string(dir.path().join("cgroup.freeze")).unwrap();
+    assert!(thawed.starts_with('0'), "a directory that is used again must not be left frozen");
+}

@@ -1,0 +1,220 @@
+//! From a name in a plan to a hold on the thing itself: identity, protection and need, each checked immediately before acting.
+
+use super::pidfd::PidFd;
+use crate::sense::cgroup::Cgroup;
+use crate::sense::process::{Guardian, Process, ProcessId, oom_score_adj};
+use ebb_policy::snapshot::ProtectedReason;
+use nix::fcntl::OFlag;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
+pub(super) const HELD_AT_MOST: usize = 64;
+
+/// Processes whose part and `oom_score_adj` are looked at before a cgroup is ended: a cgroup's first processes are those that made the others.
+const ASKED_AT_MOST: usize = 8;
+
+/// What a plan wants ended, by identity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Target {
+    /// A cgroup and everything below it.
+    Cgroup {
+        /// Its id.
+        id: u64,
+        /// Where it was seen, as an absolute path.
+        path: PathBuf,
+    },
+    /// One process.
+    Process {
+        /// Its pid.
+        pid: i32,
+        /// Its start time, in clock ticks since boot.
+        start: u64,
+    },
+}
+
+/// Why a target is not touched.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
+#[serde(rename_all = "camelCase", tag = "why")]
+pub enum Refusal {
+    /// It has ended, or its name belongs to another cgroup or process by now.
+    #[error("it is gone")]
+    Gone,
+    /// It holds a process that must not die.
+    #[error("it holds process {pid}, which is protected: {}", protection(*because))]
+    Protected {
+        /// The process.
+        pid: i32,
+        /// What protects it.
+        because: ProtectedReason,
+    },
+}
+
+/// A target, held.
+#[derive(Debug)]
+pub(super) enum Victim {
+    Cgroup(HeldCgroup),
+    Process(PidFd),
+}
+
+/// A cgroup with the processes it had when it was taken hold of.
+#[derive(Debug)]
+pub(super) struct HeldCgroup {
+    pub(super) cgroup: Cgroup,
+    pub(super) processes: Vec<PidFd>,
+}
+
+impl Victim {
+    /// Takes hold of `target`.
+    pub(super) fn hold(target: &Target, proc: &Path) -> Result<Self, Refusal> {
+        match target {
+            Target::Cgroup { id, path } => {
+                let cgroup = Cgroup::open(path, *id).map_err(|_| Refusal::Gone)?;
+                let pids = cgroup.processes(HELD_AT_MOST);
+                if pids.is_empty() && cgroup.populated(&mut Vec::new()) != Some(true) {
+                    return Err(Refusal::Gone);
+                }
+                for (nth, pid) in pids.iter().enumerate() {
+                    check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
+                }
+                Ok(Self::Cgroup(HeldCgroup { processes: hold_members(&cgroup, pids), cgroup }))
+            }
+            Target::Process { pid, start } => {
+                let held = PidFd::open(*pid).map_err(|_| Refusal::Gone)?;
+                // Asked after the hold: from here on the pid cannot be given to another process unnoticed.
+                let process = Process::read(proc, *pid).ok_or(Refusal::Gone)?;
+                if process.id != (ProcessId { pid: *pid, start: *start }) {
+                    return Err(Refusal::Gone);
+                }
+                if process.is_kernel_thread() {
+                    return Err(Refusal::Protected {
+                        pid: *pid,
+                        because: ProtectedReason::KernelThread,
+                    });
+                }
+                check_protection(*pid, Some(proc))?;
+                Ok(Self::Process(held))
+            }
+        }
+    }
+}
+
+impl HeldCgroup {
+    /// Writes `value` to a control file of exactly this cgroup.
+    pub(super) fn write(&self, file: &str, value: &str) -> io::Result<()> {
+        let fd: OwnedFd = self.cgroup.open_file(file, OFlag::O_WRONLY)?;
+        std::fs::File::from(fd).write_all(value.as_bytes())
+    }
+
+    /// Holds the processes that are in the cgroup now.
+    pub(super) fn hold_again(&mut self, limit: usize) {
+        let pids = self.cgroup.processes(limit);
+        self.processes = hold_members(&self.cgroup, pids);
+    }
+}
+
+/// Holds those of `pids` that are in `cgroup` after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
+fn hold_members(cgroup: &Cgroup, pids: Vec<i32>) -> Vec<PidFd> {
+    let held: Vec<(i32, PidFd)> =
+        pids.into_iter().filter_map(|pid| Some((pid, PidFd::open(pid).ok()?))).collect();
+    let still_there = cgroup.processes(usize::MAX);
+    held.into_iter().filter(|(pid, _)| still_there.contains(pid)).map(|(_, fd)| fd).collect()
+}
+
+/// Refuses for init and the agent itself, and, when `proc` is given, for the runtime, the kubelet and what even the kernel may not kill.
+fn check_protection(pid: i32, proc: Option<&Path>) -> Result<(), Refusal> {
+    let protected = |because| Err(Refusal::Protected { pid, because });
+    if pid == 1 {
+        return protected(ProtectedReason::Init);
+    }
+    if u32::try_from(pid) == Ok(std::process::id()) {
+        return protected(ProtectedReason::Agent);
+    }
+    let Some(proc) = proc else { return Ok(()) };
+    if oom_score_adj(proc, pid) == Some(-1000) {
+        return protected(ProtectedReason::OomScoreAdj);
+    }
+    match Process::read(proc, pid).and_then(|process| Guardian::of(&process, proc)) {
+        Some(Guardian::Runtime) => protected(ProtectedReason::Runtime),
+        Some(Guardian::Kubelet) => protected(ProtectedReason::Kubelet),
+        None => Ok(()),
+    }
+}
+
+fn protection(reason: ProtectedReason) -> &'static str {
+    match reason {
+        ProtectedReason::Agent => "it is ebb itself",
+        ProtectedReason::Init => "it is init",
+        ProtectedReason::Kubelet => "it is the kubelet",
+        ProtectedReason::Runtime => "it is part of the container runtime",
+        ProtectedReason::Configured => "the configuration protects it",
+        ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
+        ProtectedReason::KernelThread => "it is a kernel thread",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> (Child, i32) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        (child, pid)
+    }
+
+    fn fake_cgroup(pids: &str) -> (tempfile::TempDir, Target) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.procs"), pids).unwrap();
+        let id = fs::metadata(dir.path()).unwrap().ino();
+        let path = dir.path().to_owned();
+        (dir, Target::Cgroup { id, path })
+    }
+
+    #[test]
+    fn a_process_that_took_over_the_pid_is_not_the_target() {
+        let (mut child, pid) = sleeper();
+        let proc = Path::new("/proc");
+        let start = Process::read(proc, pid).unwrap().id.start;
+        assert!(Victim::hold(&Target::Process { pid, start }, proc).is_ok());
+        let other = Victim::hold(&Target::Process { pid, start: start + 1 }, proc);
+        assert_eq!(other.unwrap_err(), Refusal::Gone);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn init_and_ebb_itself_are_refused_wherever_they_are() {
+        for pid in [1, std::process::id()] {
+            let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
+            let refused = Victim::hold(&target, Path::new("/proc")).unwrap_err();
+            assert!(matches!(refused, Refusal::Protected { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_process_with_oom_score_adj_of_minus_1000_protects_its_cgroup() {
+        let (mut child, pid) = sleeper();
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join(pid.to_string())).unwrap();
+        fs::write(proc.path().join(pid.to_string()).join("oom_score_adj"), "-1000\n").unwrap();
+        let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
+        let refused = Victim::hold(&target, proc.path()).unwrap_err();
+        assert!(matches!(refused, Refusal::Protected { .. }), "{refused}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn an_empty_cgroup_or_one_with_another_id_is_gone() {
+        let (dir, target) = fake_cgroup("");
+        assert_eq!(Victim::hold(&target, Path::new("/proc")).unwrap_err(), Refusal::Gone);
+        let other = Target::Cgroup { id: 1, path: dir.path().to_owned() };
+        assert_eq!(Victim::hold(&other, Path::new("/proc")).unwrap_err(), Refusal::Gone);
+    }
+}

@@ -1,0 +1,130 @@
+//! When the loop is stuck while memory runs out, something must still act.
+//!
+//! The loop leaves two things where the watchdog's thread can see them: when it will be heard of next at the latest, and the ranking that the policy made last.
+//! If the first is overdue and the node is below the hard threshold, the watchdog ends the first of the ranking that may be ended, by the same [`Actor`] and under the same checks.
+
+use super::{Acted, Actor, Job, Need, Step, Target};
+use crate::clock::Boot;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// How often the watchdog looks whether the loop is alive.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long past its own word the loop may be silent.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Candidates kept: more would not be reached before memory is out.
+const CANDIDATES: usize = 16;
+
+/// What to do when the loop cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastResort {
+    /// What must be true of the node.
+    pub need: Need,
+    /// Whom to end, first one first.
+    pub targets: Vec<Target>,
+}
+
+/// Shared by the loop, which writes it, and the watchdog, which reads it.
+#[derive(Debug, Default)]
+pub struct Lifeline {
+    /// Nanoseconds since boot by which the loop will have written again; 0 before its first word.
+    due: AtomicU64,
+    last_resort: Mutex<Option<LastResort>>,
+}
+
+impl Lifeline {
+    /// The loop's word that it is alive, and will be heard of again within `next`.
+    pub fn beat(&self, next: Duration) {
+        self.due.store(Boot::now().plus(next).0, Ordering::Release);
+    }
+
+    /// Leaves the policy's latest ranking.
+    pub fn leave(&self, mut last_resort: Option<LastResort>) {
+        if let Some(resort) = &mut last_resort {
+            resort.targets.truncate(CANDIDATES);
+        }
+        *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
+    }
+
+    /// What to do if the loop is overdue at `now`.
+    fn overdue(&self, now: Boot) -> Option<LastResort> {
+        let due = self.due.load(Ordering::Acquire);
+        if due == 0 || now < Boot(due).plus(PATIENCE) {
+            return None;
+        }
+        // The loop may hang while it holds the lock: then there is nothing to be had from it.
+        self.last_resort.try_lock().ok()?.clone()
+    }
+}
+
+/// Starts the watchdog's thread, which lives as long as the process.
+///
+/// # Errors
+/// When no thread can be made.
+pub fn guard(lifeline: Arc<Lifeline>, mut actor: Actor, results: Sender<Acted>) -> io::Result<()> {
+    std::thread::Builder::new().name("ebb-watchdog".into()).spawn(move || {
+        let mut number = 0;
+        while !results.is_closed() {
+            std::thread::sleep(LOOK_EVERY);
+            let Some(resort) = lifeline.overdue(Boot::now()) else { continue };
+            if let Some(mut acted) = step_in(&resort, &mut actor, &mut number) {
+                acted.by_watchdog = true;
+                tracing::error!(target = ?acted.job.target, "the loop is stuck and memory is out: the watchdog acted");
+                // A full channel is no reason to wait: the loop that would read it is stuck.
+                let _ = results.try_send(acted);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Ends the first candidate that can be ended; `None` when none could, or none need be.
+fn step_in(resort: &LastResort, actor: &mut Actor, number: &mut u64) -> Option<Acted> {
+    resort.targets.iter().find_map(|target| {
+        *number += 1;
+        let job = Job {
+            number: u64::MAX / 2 + *number,
+            target: target.clone(),
+            step: Step::Kill,
+            need: Some(resort.need),
+        };
+        let acted = actor.perform(job);
+        acted.result.is_ok().then_some(acted)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resort() -> LastResort {
+        let target = Target::Process { pid: 1, start: 0 };
+        LastResort { need: Need::MemoryBelow { bytes: 1 }, targets: vec![target; 40] }
+    }
+
+    #[test]
+    fn a_loop_that_keeps_its_word_is_left_alone_and_a_silent_one_is_not() {
+        let lifeline = Lifeline::default();
+        lifeline.leave(Some(resort()));
+        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None, "it has not begun");
+        lifeline.beat(Duration::from_secs(10));
+        let due = Boot(lifeline.due.load(Ordering::Acquire));
+        assert_eq!(lifeline.overdue(due), None);
+        let kept = lifeline.overdue(due.plus(PATIENCE)).unwrap();
+        assert_eq!(kept.targets.len(), CANDIDATES);
+    }
+
+    #[test]
+    fn a_loop_that_hangs_with_the_lock_in_hand_does_not_hang_the_watchdog() {
+        let lifeline = Lifeline::default();
+        lifeline.leave(Some(resort()));
+        lifeline.beat(Duration::ZERO);
+        let _held = lifeline.last_resort.lock().unwrap();
+        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None);
+    }
+}
