@@ -3,5 +3,11 @@
 //! Read in this order: [`sense`] reads the node, `state` keeps what was read, the crate `ebb-policy` decides, `act` changes the node, `report` says what happened, and `run` is the one place that waits.
 
 pub mod act;
+pub mod cadence;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod report;
+pub mod run;
 pub mod sense;
+pub mod state;

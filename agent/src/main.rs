@@ -1,2 +1,7 @@
-//! The `ebb` command.
-fn main() {}
+//! The `ebb` command: see `cli` for what it can do, and the library for how.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ebb::cli::main()
+}

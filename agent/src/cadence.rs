@@ -1,0 +1,178 @@
+//! When to look at the node again: pure arithmetic over what was seen, so that an idle node costs next to nothing and a falling one is watched by the millisecond.
+//!
+//! The wait is the time in which the headroom above the nearest threshold could be used up, at twice the rate seen of late or at an assumed worst rate, whichever is faster.
+//! Kernel events and pressure triggers come on top: they end the wait early.
+
+use crate::clock::Boot;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Between two looks while headroom shrinks.
+pub const SHORTEST: Duration = Duration::from_millis(2);
+
+/// Between two looks close to a threshold while nothing shrinks.
+const STEADY: Duration = Duration::from_millis(25);
+
+/// Between two looks when a threshold is far away.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Readings from which the rate is taken.
+const REMEMBERED: usize = 8;
+
+/// Time over which a fall counts as recent.
+const RECENT: Duration = Duration::from_millis(500);
+
+/// A resource whose headroom is watched, with the rate at which it may vanish without warning.
+#[derive(Debug)]
+pub struct Cadence {
+    /// Units a second: what the fastest load of a common machine can take.
+    assumed_per_second: u64,
+    /// A fall slower than this is noise, in units a second.
+    noise_per_second: u64,
+    readings: VecDeque<(Boot, u64)>,
+}
+
+impl Cadence {
+    /// For bytes of memory. Two GiB a second is what one processor can fault in and clear.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::new(2 << 30, 4 << 20)
+    }
+
+    /// For threads. One processor can fork some ten thousand times a second.
+    #[must_use]
+    pub fn pids() -> Self {
+        Self::new(20_000, 100)
+    }
+
+    fn new(assumed_per_second: u64, noise_per_second: u64) -> Self {
+        Self { assumed_per_second, noise_per_second, readings: VecDeque::with_capacity(REMEMBERED) }
+    }
+
+    /// Takes in what is available at `at`.
+    pub fn observe(&mut self, at: Boot, available: u64) {
+        if self.readings.len() == REMEMBERED {
+            self.readings.pop_front();
+        }
+        self.readings.push_back((at, available));
+    }
+
+    /// The fastest recent fall, in units a second; 0 when nothing fell.
+    #[must_use]
+    pub fn fall_per_second(&self) -> u64 {
+        let Some(&(last_at, last)) = self.readings.back() else { return 0 };
+        let recent = self.readings.iter().filter(|(at, _)| {
+            let age = last_at.since(*at);
+            !age.is_zero() && age <= RECENT
+        });
+        let rates = recent.filter_map(|&(at, available)| {
+            per_second(available.checked_sub(last)?, last_at.since(at))
+        });
+        let fastest = rates.max().unwrap_or(0);
+        if fastest < self.noise_per_second { 0 } else { fastest }
+    }
+
+    /// Time until the headroom is gone at the rate seen; `None` when it does not shrink.
+    #[must_use]
+    pub fn time_left(&self, headroom: u64) -> Option<Duration> {
+        let rate = self.fall_per_second();
+        (rate > 0).then(|| seconds(headroom, rate))
+    }
+
+    /// How long to wait with `headroom` units left above the nearest threshold.
+    #[must_use]
+    pub fn wait(&self, headroom: u64) -> Duration {
+        let rate = self.fall_per_second();
+        let pessimistic = rate.saturating_mul(2).max(self.assumed_per_second);
+        let shortest = if rate > 0 { SHORTEST } else { STEADY };
+        seconds(headroom, pessimistic).clamp(shortest, LONGEST)
+    }
+
+    /// When the value fell through `threshold`, by a straight line between the last two readings; `None` when it did not.
+    #[must_use]
+    pub fn crossed(&self, threshold: u64) -> Option<Boot> {
+        let mut latest = self.readings.iter().rev();
+        let (&(at, now), &(before_at, before)) = (latest.next()?, latest.next()?);
+        if now >= threshold || before < threshold {
+            return None;
+        }
+        let above = u128::from(before - threshold);
+        let part = u128::from(at.0.saturating_sub(before_at.0)) * above / u128::from(before - now);
+        Some(Boot(before_at.0.saturating_add(u64::try_from(part).unwrap_or(0))))
+    }
+}
+
+fn per_second(fallen: u64, over: Duration) -> Option<u64> {
+    u64::try_from(u128::from(fallen) * 1_000_000_000 / over.as_nanos().max(1)).ok()
+}
+
+fn seconds(units: u64, per_second: u64) -> Duration {
+    let nanos = u128::from(units) * 1_000_000_000 / u128::from(per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at_ms(ms: u64) -> Boot {
+        Boot(ms * 1_000_000)
+    }
+
+    #[test]
+    fn far_from_the_threshold_it_hardly_ever_looks() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 64 << 30);
+        assert_eq!(cadence.wait(63 << 30), LONGEST);
+    }
+
+    #[test]
+    fn the_wait_shortens_with_the_headroom_even_when_nothing_falls_yet() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 1 << 30);
+        assert_eq!(cadence.wait(1 << 30), Duration::from_millis(500));
+        assert_eq!(cadence.wait(1), STEADY);
+    }
+
+    #[test]
+    fn a_fast_fall_is_looked_at_before_half_of_the_time_left_has_passed() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 8 << 30);
+        cadence.observe(at_ms(100), 7 << 30);
+        let left = cadence.time_left(6 << 30).unwrap();
+        assert!(cadence.wait(6 << 30) <= left / 2);
+        assert_eq!(cadence.wait(0), SHORTEST);
+    }
+
+    #[test]
+    fn a_fall_that_is_over_no_longer_counts() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 8 << 30);
+        cadence.observe(at_ms(100), 7 << 30);
+        assert!(cadence.fall_per_second() > 0);
+        cadence.observe(at_ms(2000), 7 << 30);
+        assert_eq!(cadence.fall_per_second(), 0);
+    }
+
+    #[test]
+    fn the_crossing_is_placed_between_the_two_readings_around_it() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 140 * MIB);
+        assert_eq!(cadence.crossed(100 * MIB), None);
+        cadence.observe(at_ms(10), 60 * MIB);
+        assert_eq!(cadence.crossed(100 * MIB), Some(at_ms(5)));
+        cadence.observe(at_ms(20), 50 * MIB);
+        assert_eq!(cadence.crossed(100 * MIB), None, "it was below already");
+    }
+
+    #[test]
+    fn extreme_values_do_not_overflow() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(Boot(0), u64::MAX);
+        cadence.observe(Boot(1), 0);
+        assert!(cadence.wait(u64::MAX) >= SHORTEST);
+        assert!(cadence.crossed(u64::MAX).is_some());
+    }
+}

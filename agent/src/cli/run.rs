@@ -1,0 +1,113 @@
+//! `ebb run`: the agent itself.
+
+use super::configured::ConfigArgs;
+use super::node::NodeArgs;
+use super::{Failure, colour, runtime};
+use crate::act::{Mode, protect};
+use crate::clock::Clock;
+use crate::report::incident::Incidents;
+use crate::report::queue::Queue;
+use crate::report::{Output, Reporter};
+use crate::run::{self, Setup};
+use crate::sense::host::CgroupLayout;
+use anyhow::Context as _;
+use ebb_probes::{Fact, Options, ProbeSet, ProbeState, Probes};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+
+/// Arguments of `ebb run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    node: NodeArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Act. Without this, ebb goes through the same motions and only says what it would do.
+    #[arg(long)]
+    enforce: bool,
+    /// Form of the records on standard output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
+    #[arg(long, value_name = "DIR")]
+    incidents: Option<PathBuf>,
+    /// Do not attach this BPF program (`ebb check` lists them); `all` attaches none. May be given several times.
+    #[arg(long, value_name = "PROGRAM")]
+    leave_out: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let (roots, layout) = args.node.find().map_err(Failure::Input)?;
+    let policy = args.config.load()?;
+    let incidents = match &args.incidents {
+        Some(dir) => Some(Incidents::open(dir).map_err(|e| {
+            let error = anyhow::Error::new(e);
+            Failure::Input(error.context(format!("--incidents {}: cannot be used", dir.display())))
+        })?),
+        None => None,
+    };
+    let (queue, drained) =
+        Queue::start(io::stdout(), incidents).context("cannot start the writer of records")?;
+    log_to_stderr();
+    let mut missing = protect(&roots.proc);
+    missing.extend(layout_notice(&layout));
+    let mode = if args.enforce { Mode::Enforce } else { Mode::DryRun };
+    let reporter =
+        Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
+    let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
+    let result = runtime()?.block_on(async {
+        let probes = attach(&options, &mut missing)?;
+        let reload = args.config.watch();
+        run::run(Setup { roots, layout, mode, policy, reload, probes, missing, reporter, queue })
+            .await
+            .map_err(Failure::Failed)
+    });
+    drained.wait();
+    result
+}
+
+/// Attaches what can be attached; facts that nothing tells are noted, together where the reason is the same.
+fn attach(options: &Options, missing: &mut Vec<String>) -> Result<Option<Probes>, Failure> {
+    let set = ProbeSet::for_host(&ebb_probes::survey(), options);
+    let probes = Probes::attach(&set, options).context("cannot attach BPF programs")?;
+    let mut reasons: BTreeMap<&str, BTreeSet<Fact>> = BTreeMap::new();
+    for status in probes.status() {
+        let (ProbeState::Absent(why) | ProbeState::Refused(why)) = &status.state else { continue };
+        let is_first = !reasons.values().any(|facts| facts.contains(&status.feeds));
+        if is_first && !probes.tells(status.feeds) {
+            let why = if options.leave_out.is_empty() { why } else { "left out, or refused" };
+            reasons.entry(why).or_default().insert(status.feeds);
+        }
+    }
+    for (why, facts) in reasons {
+        let names: Vec<String> = facts.into_iter().map(run::fact_name).collect();
+        missing.push(format!("BPF for {}: {why}", names.join(", ")));
+    }
+    let any = probes.status().iter().any(|s| s.state == ProbeState::Attached);
+    Ok(any.then_some(probes))
+}
+
+/// What must be said when cgroups cannot be the workloads.
+fn layout_notice(layout: &CgroupLayout) -> Option<String> {
+    match layout {
+        CgroupLayout::Unified { .. } => None,
+        CgroupLayout::Hybrid { memory, .. } => Some(format!(
+            "cgroups as workloads: the memory controller is on cgroup v1{}; processes are ranked by resident memory",
+            memory.as_ref().map(|m| format!(" ({})", m.display())).unwrap_or_default()
+        )),
+        CgroupLayout::Legacy { .. } => Some(
+            "cgroups as workloads: there is no cgroup v2; processes are ranked by resident memory"
+                .into(),
+        ),
+    }
+}
+
+/// Diagnostics of the program itself; `RUST_LOG` chooses which.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Only fails when a subscriber is set already, as in a test that runs the command twice.
+    let _ = subscriber.try_init();
+}

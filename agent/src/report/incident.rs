@@ -1,0 +1,153 @@
+//! Incident records: everything needed to answer "why that one, and why not the other?" later and elsewhere.
+//!
+//! One file for each episode of pressure that led to a decision: the snapshots and histories that went in, the plans that came out, and what was done when.
+//! `ebb replay FILE` decides them again, with the same limits or with others.
+//! The directory is bounded: the oldest records go when there are more than it may hold.
+
+use super::Moment;
+use ebb_policy::{History, Plan, Signal, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Version of the file's form.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Records kept in a directory.
+const KEPT: usize = 100;
+
+/// Decisions kept of one episode: the first ones, which explain the rest.
+pub const DECISIONS: usize = 16;
+
+/// One decision as it was made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Decision {
+    /// What was known.
+    pub snapshot: Snapshot,
+    /// What was remembered.
+    pub history: History,
+    /// What was decided.
+    pub plan: Plan,
+}
+
+/// An episode of pressure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Incident {
+    /// Version of this form; 1.
+    pub schema_version: u32,
+    /// Version of ebb that wrote it.
+    pub ebb_version: String,
+    /// The signal that was short.
+    pub signal: Signal,
+    /// When it became so: milliseconds since the Unix epoch.
+    pub crossed_at: u64,
+    /// The configuration in force, as text.
+    pub config: String,
+    /// The decisions.
+    pub decisions: Vec<Decision>,
+    /// What happened, in milliseconds since the crossing.
+    pub timeline: Vec<TimelineEntry>,
+}
+
+/// A step of the episode, as stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TimelineEntry {
+    /// What happened.
+    pub what: String,
+    /// Milliseconds since the crossing.
+    pub after_ms: f64,
+    /// Whom it concerned, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+impl From<&Moment> for TimelineEntry {
+    fn from(moment: &Moment) -> Self {
+        Self {
+            what: moment.what.to_owned(),
+            after_ms: moment.after_ms,
+            detail: moment.detail.clone(),
+        }
+    }
+}
+
+/// A directory of incident records.
+#[derive(Clone, Debug)]
+pub struct Incidents(PathBuf);
+
+impl Incidents {
+    /// Uses `dir`, which is made if need be.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        Ok(Self(dir.to_owned()))
+    }
+
+    /// Stores one record, whole or not at all, and lets the oldest go.
+    ///
+    /// # Errors
+    /// When it cannot be written; then nothing of it is left.
+    pub fn store(&self, incident: &Incident) -> io::Result<PathBuf> {
+        let name = format!("{}-{}.json", incident.crossed_at, incident.signal.name());
+        let path = self.0.join(name);
+        let partial = path.with_extension("partial");
+        let text = serde_json::to_vec_pretty(incident)?;
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, &path))
+            .inspect_err(|_| drop(fs::remove_file(&partial)))?;
+        self.forget_oldest()?;
+        Ok(path)
+    }
+
+    fn forget_oldest(&self) -> io::Result<()> {
+        let mut records: Vec<PathBuf> = fs::read_dir(&self.0)?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .collect();
+        // Names begin with the time in milliseconds, which has had 13 digits since 2001.
+        records.sort();
+        for old in records.iter().rev().skip(KEPT) {
+            fs::remove_file(old)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incident(crossed_at: u64) -> Incident {
+        Incident {
+            schema_version: SCHEMA_VERSION,
+            ebb_version: "0".into(),
+            signal: Signal::MemoryAvailable,
+            crossed_at,
+            config: String::new(),
+            decisions: Vec::new(),
+            timeline: vec![TimelineEntry { what: "seen".into(), after_ms: 1.5, detail: None }],
+        }
+    }
+
+    #[test]
+    fn what_is_stored_reads_back_and_only_the_newest_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let incidents = Incidents::open(&dir.path().join("deep/er")).unwrap();
+        let mut last = PathBuf::new();
+        for n in 0..KEPT as u64 + 3 {
+            last = incidents.store(&incident(1_700_000_000_000 + n)).unwrap();
+        }
+        let back: Incident = serde_json::from_slice(&fs::read(&last).unwrap()).unwrap();
+        assert_eq!(back.timeline, incident(0).timeline);
+        let names: Vec<_> = fs::read_dir(&incidents.0).unwrap().flatten().collect();
+        assert_eq!(names.len(), KEPT);
+        assert!(!names.iter().any(|n| n.file_name().to_string_lossy().contains("1700000000000")));
+    }
+}

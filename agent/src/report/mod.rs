@@ -1,0 +1,244 @@
+//! Saying what happened: one record for each thing an operator may ask about later.
+//!
+//! Records go to standard output, as lines for people or as one JSON object a line; diagnostics of the program itself go to standard error through `tracing`.
+//! Nothing here decides anything, and a record is never made for a single kernel event.
+
+pub mod incident;
+pub mod queue;
+mod text;
+
+use crate::act::{Job, Method, Mode};
+use crate::clock::{Boot, Clock};
+use ebb_policy::plan::{Evict, Ranked};
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{Plan, Signal};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// The form of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// Lines for people; colours only on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How a departure ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Fate {
+    /// Nothing of it runs any more.
+    Gone,
+    /// It was still there when its time was over.
+    Stuck,
+}
+
+/// A step of an episode, in milliseconds since the threshold was crossed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moment {
+    /// What happened.
+    pub what: &'static str,
+    /// Milliseconds since the crossing.
+    pub after_ms: f64,
+    /// Whom it concerned, and how.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// What is reported.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
+pub enum Record<'a> {
+    /// The agent has begun.
+    Started {
+        /// Its version.
+        version: &'static str,
+        /// Whether it acts.
+        mode: Mode,
+        /// What tells of each fact, and what is missing.
+        live: Vec<String>,
+        /// What could not be had, and why.
+        missing: Vec<String>,
+        /// Thresholds in force.
+        thresholds: Vec<String>,
+        /// Number of workloads found.
+        workloads: usize,
+    },
+    /// A threshold was crossed.
+    Crossed {
+        /// Signal.
+        signal: Signal,
+        /// Threshold in the signal's unit.
+        threshold: u64,
+        /// What was available at the first look below it.
+        available: u64,
+        /// Milliseconds from the crossing, as estimated, to that look.
+        seen_after_ms: f64,
+    },
+    /// A plan with at least one action was made.
+    Planned {
+        /// Milliseconds since the crossing.
+        after_ms: Option<f64>,
+        /// Whom it ends.
+        evict: Vec<&'a Evict>,
+        /// The ranking behind it, best victims first, shortened.
+        ranking: &'a [Ranked],
+        /// How many candidates there were.
+        candidates: usize,
+        /// The plan's own notes.
+        notes: Vec<String>,
+    },
+    /// Pressure is there, but nothing can or need be done; told once until that changes.
+    Holding {
+        /// Signal, if one threshold was handled.
+        signal: Option<Signal>,
+        /// Why.
+        notes: Vec<String>,
+    },
+    /// A job was done.
+    Acted {
+        /// The job.
+        job: &'a Job,
+        /// Who it was, by name.
+        workload: Option<&'a WorkloadKey>,
+        /// How.
+        method: Method,
+        /// Milliseconds since the crossing, when there was one.
+        after_ms: Option<f64>,
+        /// Microseconds that it took from being taken up.
+        took_us: u64,
+        /// Processes whose memory was released at once.
+        released: usize,
+        /// It was the watchdog that acted.
+        by_watchdog: bool,
+    },
+    /// A job was not done.
+    NotDone {
+        /// The job.
+        job: &'a Job,
+        /// Who it was, by name.
+        workload: Option<&'a WorkloadKey>,
+        /// Why.
+        why: String,
+    },
+    /// A workload has ended, or has not in time.
+    Departed {
+        /// Who.
+        workload: &'a WorkloadKey,
+        /// How it ended.
+        fate: Fate,
+        /// Milliseconds since it was chosen.
+        after_ms: f64,
+    },
+    /// The signal is back above its threshold.
+    Recovered {
+        /// Signal.
+        signal: Signal,
+        /// What is available now.
+        available: u64,
+        /// Everything that happened in between.
+        timeline: &'a [Moment],
+    },
+    /// The kernel's OOM killer acted.
+    OomKill {
+        /// Command of the process killed.
+        comm: &'a str,
+        /// Its pid.
+        pid: u32,
+        /// Its cgroup.
+        cgroup: Option<u64>,
+        /// That cgroup's path, where known.
+        path: Option<String>,
+        /// Whose limit was hit, for people.
+        limit: String,
+    },
+    /// Workloads at their own limit: the node is not involved, nothing is done.
+    LocalPressure {
+        /// Who.
+        workloads: Vec<&'a WorkloadKey>,
+    },
+    /// Records from the kernel were lost, and the state was read anew.
+    Lost {
+        /// How many since the last report.
+        records: u64,
+        /// Of which kinds, for people.
+        kinds: String,
+    },
+    /// The configuration was read again.
+    Reloaded {
+        /// Whether the new one is in force.
+        accepted: bool,
+        /// Why not.
+        errors: Vec<String>,
+    },
+    /// Something that ebb relied on is no longer there.
+    Degraded {
+        /// What, and what is used instead.
+        what: String,
+    },
+    /// The agent ends.
+    Stopping {
+        /// Why.
+        why: &'a str,
+    },
+}
+
+/// Writes records.
+pub struct Reporter {
+    output: Output,
+    colour: bool,
+    clock: Clock,
+    sink: Box<dyn Write>,
+}
+
+impl Reporter {
+    /// Records to `sink`; `colour` only where people look.
+    #[must_use]
+    pub fn new(output: Output, colour: bool, clock: Clock, sink: Box<dyn Write>) -> Self {
+        Self { output, colour, clock, sink }
+    }
+
+    /// Writes one record.
+    ///
+    /// A reader that has gone away must not stop a reclaimer: what cannot be written is dropped.
+    pub fn tell(&mut self, record: &Record<'_>) {
+        let at_ms = self.clock.unix_ms(Boot::now());
+        let mut line = Vec::with_capacity(256);
+        let written = match self.output {
+            Output::Json => write_json(&mut line, at_ms, record),
+            Output::Text => text::write(&mut line, at_ms, record, self.colour),
+        };
+        if let Err(error) = written.and_then(|()| self.sink.write_all(&line)) {
+            tracing::debug!(%error, "a record could not be written");
+        }
+    }
+}
+
+fn write_json(sink: &mut dyn Write, at_ms: u64, record: &Record<'_>) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        at: u64,
+        #[serde(flatten)]
+        record: &'a Record<'a>,
+    }
+    serde_json::to_writer(&mut *sink, &Line { at: at_ms, record })?;
+    sink.write_all(b"\n")
+}
+
+/// A length of time as records show it.
+#[must_use]
+pub fn ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+pub use text::{amount, note, ranked, time_of_day};
+
+/// What a plan's notes say, for people.
+#[must_use]
+pub fn notes(plan: &Plan) -> Vec<String> {
+    plan.notes.iter().map(note).collect()
+}

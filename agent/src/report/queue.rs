@@ -1,0 +1,133 @@
+//! A writer that never waits: lines and records are queued, and a thread of their own writes them.
+//!
+//! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision.
+//! The queue is bounded: what does not fit is dropped and counted.
+
+use super::incident::{Incident, Incidents};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Items that may wait.
+const WAITING: usize = 256;
+
+enum Item {
+    Line(Vec<u8>),
+    Incident(Box<Incident>),
+}
+
+/// The way into the queue; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    items: SyncSender<Item>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Waits for the queue to be written out, once every [`Queue`] is gone.
+#[derive(Debug)]
+pub struct Drained(JoinHandle<()>);
+
+impl Queue {
+    /// Starts the thread that writes lines to `sink` and incidents to `incidents`.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn start(
+        sink: impl Write + Send + 'static,
+        incidents: Option<Incidents>,
+    ) -> io::Result<(Self, Drained)> {
+        let (items, inbox) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new()
+            .name("ebb-report".into())
+            .spawn(move || write_out(inbox, sink, incidents.as_ref()))?;
+        Ok((Self { items, dropped: Arc::default() }, Drained(thread)))
+    }
+
+    /// Queues a record of an episode.
+    pub fn store(&self, incident: Incident) {
+        self.put(Item::Incident(Box::new(incident)));
+    }
+
+    /// How many items did not fit so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn put(&self, item: Item) {
+        if self.items.try_send(item).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Write for Queue {
+    /// Takes the whole buffer as one item, so callers write whole lines.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.put(Item::Line(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drained {
+    /// Waits until everything that was queued is written.
+    pub fn wait(self) {
+        // A writer that panicked has nothing left to write.
+        drop(self.0.join());
+    }
+}
+
+fn write_out(inbox: Receiver<Item>, mut sink: impl Write, incidents: Option<&Incidents>) {
+    for item in inbox {
+        match item {
+            // A reader that has gone away does not concern the agent.
+            Item::Line(line) => drop(sink.write_all(&line).and_then(|()| sink.flush())),
+            Item::Incident(incident) => {
+                let Some(stored) = incidents.map(|dir| dir.store(&incident)) else { continue };
+                if let Err(error) = stored {
+                    tracing::warn!(%error, "an incident record could not be stored");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// A sink that is stuck until it is let go, as a full pipe is.
+    struct Stuck(mpsc::Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            // The test ends by dropping the sender.
+            let _ = self.0.recv();
+            Ok(line.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_reader_holds_nobody_up_and_what_is_dropped_is_counted() {
+        let (let_go, stuck) = mpsc::channel();
+        let (mut queue, drained) = Queue::start(Stuck(stuck), None).unwrap();
+        for _ in 0..WAITING * 2 {
+            queue.write_all(b"line\n").unwrap();
+        }
+        // The thread has taken at most one item out.
+        assert!(queue.dropped() >= WAITING as u64 - 1);
+        drop(let_go);
+        drop(queue);
+        drained.wait();
+    }
+}

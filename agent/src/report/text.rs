@@ -1,0 +1,272 @@
+//! Records as lines for people: what happened first, then why.
+
+use super::{Fate, Moment, Record};
+use crate::act::{Mode, Target};
+use ebb_policy::Signal;
+use ebb_policy::plan::{Note, RankKey, Ranked};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+/// Candidates of a ranking that are shown.
+const SHOWN: usize = 5;
+
+/// Writes one record as one line, followed by indented ones where there is more to say.
+pub(super) fn write(
+    sink: &mut dyn Write,
+    at_ms: u64,
+    record: &Record<'_>,
+    colour: bool,
+) -> io::Result<()> {
+    let (tint, lines) = lines(record);
+    let clock = time_of_day(at_ms);
+    let (dim, tint, reset) = if colour { (DIM, tint, RESET) } else { ("", "", "") };
+    let mut rest = lines.into_iter();
+    writeln!(sink, "{dim}{clock}{reset} {tint}{}{reset}", rest.next().unwrap_or_default())?;
+    for line in rest {
+        writeln!(sink, "{:14}{line}", "")?;
+    }
+    Ok(())
+}
+
+fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
+    match record {
+        Record::Started { version, mode, live, missing, thresholds, workloads } => {
+            let mode = match mode {
+                Mode::DryRun => "dry run (nothing is ended; --enforce acts)",
+                Mode::Enforce => "enforcing",
+            };
+            let mut lines = vec![format!("ebb {version} started, {mode}, {workloads} workloads")];
+            lines.push(format!("thresholds: {}", thresholds.join(", ")));
+            lines.extend(live.iter().map(|l| format!("live: {l}")));
+            lines.extend(missing.iter().map(|m| format!("missing: {m}")));
+            (GREEN, lines)
+        }
+        Record::Crossed { signal, threshold, available, seen_after_ms } => (
+            YELLOW,
+            vec![format!(
+                "{signal} is below its threshold: {} of {} left, seen {seen_after_ms:.1} ms after the crossing",
+                amount(*signal, *available),
+                amount(*signal, *threshold)
+            )],
+        ),
+        Record::Planned { after_ms, evict, ranking, candidates, notes } => {
+            let mut lines = Vec::new();
+            for evict in evict {
+                let free = match (evict.signal, evict.expected_free) {
+                    (Some(signal), Some(free)) => {
+                        format!(", expected to free {}", amount(signal, free))
+                    }
+                    _ => String::new(),
+                };
+                lines.push(format!(
+                    "decided{}: end {}{free}",
+                    after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default(),
+                    evict.workload.name
+                ));
+            }
+            lines.push(format!("ranking of {candidates}:"));
+            lines.extend(ranking.iter().take(SHOWN).map(ranked));
+            lines.extend(notes.iter().map(|n| format!("note: {n}")));
+            (YELLOW, lines)
+        }
+        Record::Holding { signal, notes } => {
+            let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
+            (YELLOW, vec![format!("pressure{signal}, nothing is ended: {}", notes.join("; "))])
+        }
+        Record::Acted { job, workload, method, after_ms, took_us, released, by_watchdog } => {
+            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
+            let by = if *by_watchdog { " by the watchdog" } else { "" };
+            let released = if *released > 0 {
+                format!(", memory of {released} processes taken back at once")
+            } else {
+                String::new()
+            };
+            (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs{released}")])
+        }
+        Record::NotDone { job, workload, why } => {
+            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            (YELLOW, vec![format!("{name}: {why}")])
+        }
+        Record::Departed { workload, fate, after_ms } => match fate {
+            Fate::Gone => {
+                (GREEN, vec![format!("{} is gone after {after_ms:.1} ms", workload.name)])
+            }
+            Fate::Stuck => (
+                RED,
+                vec![format!(
+                    "{} is still there after {after_ms:.0} ms; another may be chosen",
+                    workload.name
+                )],
+            ),
+        },
+        Record::Recovered { signal, available, timeline } => {
+            let mut lines = vec![format!("{signal} is back: {} left", amount(*signal, *available))];
+            lines.extend(timeline.iter().map(moment));
+            (GREEN, lines)
+        }
+        Record::OomKill { comm, pid, cgroup, path, limit } => {
+            let place = path.clone().or(cgroup.map(|id| format!("cgroup {id}")));
+            (
+                RED,
+                vec![format!(
+                    "the kernel's OOM killer ended {comm} (pid {pid}) in {}: {limit}",
+                    place.unwrap_or_else(|| "an unknown cgroup".into())
+                )],
+            )
+        }
+        Record::LocalPressure { workloads } => {
+            let names: Vec<_> = workloads.iter().map(|key| key.name.as_str()).collect();
+            ("", vec![format!("at their own limit, not the node's concern: {}", names.join(", "))])
+        }
+        Record::Lost { records, kinds } => (
+            YELLOW,
+            vec![format!("{records} kernel records were lost ({kinds}); the state was read anew")],
+        ),
+        Record::Reloaded { accepted: true, .. } => (GREEN, vec!["configuration reloaded".into()]),
+        Record::Reloaded { accepted: false, errors } => {
+            let mut lines = vec!["configuration refused, the old one stays:".to_owned()];
+            lines.extend(errors.iter().cloned());
+            (RED, lines)
+        }
+        Record::Degraded { what } => (YELLOW, vec![what.clone()]),
+        Record::Stopping { why } => ("", vec![format!("stopping: {why}")]),
+    }
+}
+
+fn moment(moment: &Moment) -> String {
+    let detail = moment.detail.as_deref().map(|d| format!("  {d}")).unwrap_or_default();
+    format!("{:>10.1} ms  {}{detail}", moment.after_ms, moment.what)
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Cgroup { path, .. } => path.display().to_string(),
+        Target::Process { pid, .. } => format!("process {pid}"),
+    }
+}
+
+/// One line of a ranking: the place, the name, and the keys in the order in which they were compared.
+#[must_use]
+pub fn ranked(ranked: &Ranked) -> String {
+    let keys: Vec<_> = ranked.keys.iter().map(|k| rank_key(ranked.signal, k)).collect();
+    format!("{:>3}. {}  {}", ranked.place, ranked.workload.name, keys.join(", "))
+}
+
+fn rank_key(signal: Signal, key: &RankKey) -> String {
+    match key {
+        RankKey::Stats { found } => if *found { "measured" } else { "not measured" }.into(),
+        RankKey::ExceedsRequest { exceeds, usage, request } => format!(
+            "uses {} {} its request of {}",
+            amount(signal, *usage),
+            if *exceeds { "above" } else { "within" },
+            amount(signal, *request)
+        ),
+        RankKey::Priority { priority } => format!("priority {priority}"),
+        RankKey::Preference { preference } => format!("{preference:?}").to_lowercase(),
+        RankKey::Growth { per_second } => {
+            let sign = if *per_second < 0 { "-" } else { "+" };
+            format!("growth {sign}{}/s", amount(signal, per_second.unsigned_abs()))
+        }
+        RankKey::AboveRequest { above } => {
+            let sign = if *above < 0 { "-" } else { "+" };
+            format!("{sign}{} to its request", amount(signal, above.unsigned_abs()))
+        }
+        RankKey::Processes { count } => format!("{count} processes"),
+    }
+}
+
+/// An amount in the unit of its signal.
+#[must_use]
+pub fn amount(signal: Signal, value: u64) -> String {
+    let is_bytes = !matches!(
+        signal,
+        Signal::PidAvailable
+            | Signal::NodeFsInodesFree
+            | Signal::ImageFsInodesFree
+            | Signal::ContainerFsInodesFree
+    );
+    if is_bytes { bytes(value) } else { value.to_string() }
+}
+
+/// Bytes with a unit of 1024, to one decimal.
+fn bytes(value: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut shown = value as f64;
+    while shown >= 1024.0 && unit + 1 < UNITS.len() {
+        shown /= 1024.0;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 { format!("{value} {name}") } else { format!("{shown:.1} {name}") }
+}
+
+/// A plan's note as a sentence.
+#[must_use]
+pub fn note(note: &Note) -> String {
+    match note {
+        Note::LocalPressure { workload } => format!("{} is at its own limit", workload.name),
+        Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
+        Note::NothingActive => "nothing is active that could be ended".into(),
+        Note::NothingToEvict => "every candidate is protected or spared".into(),
+        Note::DyingCovers { expected, need } => {
+            format!(
+                "what is already dying should free {} of {} needed",
+                bytes(*expected),
+                bytes(*need)
+            )
+        }
+        Note::Forecast { signal, time_left, error } => {
+            format!("{signal} reaches its threshold in {time_left} (± {error})")
+        }
+        Note::NotEnough { wanted, expected } => {
+            format!("all that can be ended frees {} of {} wanted", bytes(*expected), bytes(*wanted))
+        }
+        Note::ActiveCacheReclaimable { bytes: n } => {
+            format!("{} of page cache in use is counted as available", bytes(*n))
+        }
+        Note::ActiveCacheNeeded => "page cache in use comes back when reclaimed".into(),
+        Note::ReclaimFirst => "reclaim on the node comes first".into(),
+        Note::ReclaimSufficed => "reclaim on the node was enough".into(),
+        Note::NoObservation { signal } => format!("{signal} was not observed"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// UTC time of day to the millisecond.
+#[must_use]
+pub fn time_of_day(unix_ms: u64) -> String {
+    let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
+    let mut text = String::with_capacity(13);
+    let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{h:02}:{m:02}:{s:02}.{ms:03}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_the_unit_of_their_signal() {
+        assert_eq!(amount(Signal::MemoryAvailable, 1536 << 20), "1.5 GiB");
+        assert_eq!(amount(Signal::MemoryAvailable, 12), "12 B");
+        assert_eq!(amount(Signal::PidAvailable, 2048), "2048");
+        assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn without_colour_no_escape_is_written() {
+        let mut out = Vec::new();
+        write(&mut out, 3_723_004, &Record::Stopping { why: "SIGTERM" }, false).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "01:02:03.004 stopping: SIGTERM\n");
+    }
+}

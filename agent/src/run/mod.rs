@@ -1,0 +1,525 @@
+//! The loop: the only place that waits, and the only owner of the state.
+//!
+//! ```text
+//!            ┌──────────────────────────── wait ◄───────────────────────────────┐
+//!            ▼                                                                   │
+//!  Kernel · Pressure · Tick · Acted · Reload · Shutdown                          │
+//!            │                                                                   │
+//!            ▼                                                                   │
+//!  look ─► (near or below a threshold) sample ─► decide ─► jobs ─► act (thread) ─┘
+//! ```
+//! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
+
+mod episode;
+mod pass;
+mod wake;
+mod watch;
+
+use crate::act::{self, Acted, Actor, Jobs, Lifeline, Mode, NotDone, Target};
+use crate::cadence::{Cadence, SHORTEST};
+use crate::clock::Boot;
+use crate::report::incident::{Incident, SCHEMA_VERSION};
+use crate::report::queue::Queue;
+use crate::report::{Fate, Record, Reporter, ms};
+use crate::sense::Roots;
+use crate::sense::host::CgroupLayout;
+use crate::sense::meminfo::Measure;
+use crate::sense::node::NodeSensor;
+use crate::state::NodeState;
+use crate::state::rules::Rules;
+use anyhow::{Context as _, Result};
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{History, Limits, Signal};
+use ebb_probes::{KernelEvent, Lost, OomLimit, Probes};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+pub use wake::fact_name;
+use wake::{Event, Wakers};
+use watch::{Finding, Watch};
+
+/// Results of jobs that may wait for the loop.
+const WAITING_RESULTS: usize = 256;
+
+/// Workloads are read again this often even when nothing is near, so that the watchdog has a ranking and a missed event is made good.
+const BACKSTOP: Duration = Duration::from_secs(60);
+
+/// How old what is known of the workloads may be when a decision is made on it.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// How often workloads are read while a threshold is near but not reached.
+const FOLLOW: Duration = Duration::from_millis(100);
+
+/// How often a cgroup that runs into its own limit may cause the workloads to be read.
+const LOCAL_EVERY: Duration = Duration::from_secs(5);
+
+/// What can change while the agent runs.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Thresholds and options.
+    pub limits: Limits,
+    /// What "available memory" means.
+    pub measure: Measure,
+    /// Protected, preferred, avoided workloads, and priorities.
+    pub rules: Rules,
+    /// The configuration as text, for incident records.
+    pub text: String,
+}
+
+/// Reads the configuration anew; the errors name file, key and value.
+pub type Reload = Box<dyn FnMut() -> Result<Option<Policy>, Vec<String>>>;
+
+/// Everything the loop needs to begin.
+pub struct Setup {
+    /// Where the node's files are.
+    pub roots: Roots,
+    /// How its cgroups are laid out.
+    pub layout: CgroupLayout,
+    /// Whether to act.
+    pub mode: Mode,
+    /// What to decide by.
+    pub policy: Policy,
+    /// How to read that anew; `Ok(None)` when nothing has changed.
+    pub reload: Reload,
+    /// The attached BPF programs; `None` without any.
+    pub probes: Option<Probes>,
+    /// What could not be had at start, each with its reason.
+    pub missing: Vec<String>,
+    /// Where records go.
+    pub reporter: Reporter,
+    /// Where incident records go.
+    pub queue: Queue,
+}
+
+/// The agent at work.
+struct Agent {
+    state: NodeState,
+    sensor: NodeSensor,
+    policy: Policy,
+    reload: Reload,
+    history: History,
+    watches: [Watch; 2],
+    jobs: Jobs,
+    job_number: u64,
+    names: BTreeMap<u64, (Target, WorkloadKey)>,
+    lifeline: Arc<Lifeline>,
+    reporter: Reporter,
+    queue: Queue,
+    roots: Roots,
+    wake_at: Option<Boot>,
+    holding: Option<Vec<String>>,
+    local: Vec<WorkloadKey>,
+    local_due: bool,
+    lost: Lost,
+    lost_looked: Boot,
+    missing: Vec<String>,
+    thresholds: Vec<String>,
+}
+
+/// Runs until told to stop.
+///
+/// # Errors
+/// What makes it impossible to begin: the node cannot be read, or no thread can be made. Once begun, it ends only when told to.
+pub async fn run(mut setup: Setup) -> Result<()> {
+    let (results, inbox) = mpsc::channel(WAITING_RESULTS);
+    let actor = |mode| {
+        Actor::new(&setup.roots, setup.policy.measure, mode)
+            .context("cannot read the node's memory")
+    };
+    let jobs =
+        act::start(actor(setup.mode)?, results.clone()).context("cannot start the worker")?;
+    let lifeline = Arc::new(Lifeline::default());
+    act::guard(Arc::clone(&lifeline), actor(setup.mode)?, results)
+        .context("cannot start the watchdog")?;
+    let probes = setup.probes.take();
+    let wakers = Wakers::new(probes, inbox, &setup.roots, setup.mode)?;
+    let mut agent = Agent::new(setup, jobs, lifeline)?;
+    agent.missing.extend(wakers.missing().iter().cloned());
+    agent.begin(&wakers);
+    agent.until_told_to_stop(wakers).await;
+    Ok(())
+}
+
+impl Agent {
+    fn new(setup: Setup, jobs: Jobs, lifeline: Arc<Lifeline>) -> Result<Self> {
+        let Setup { roots, layout, mode: _, policy, reload, probes: _, missing, reporter, queue } =
+            setup;
+        let sensor = NodeSensor::open(&roots)
+            .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
+        let rules = policy.rules.clone();
+        let state = NodeState::new(roots.clone(), layout, policy.measure, rules);
+        Ok(Self {
+            state,
+            sensor,
+            policy,
+            reload,
+            history: History::default(),
+            watches: [
+                Watch::new(Signal::MemoryAvailable, Cadence::memory()),
+                Watch::new(Signal::PidAvailable, Cadence::pids()),
+            ],
+            jobs,
+            job_number: 0,
+            names: BTreeMap::new(),
+            lifeline,
+            reporter,
+            queue,
+            roots,
+            wake_at: None,
+            holding: None,
+            local: Vec::new(),
+            local_due: false,
+            lost: Lost::default(),
+            lost_looked: Boot::now(),
+            missing,
+            thresholds: Vec::new(),
+        })
+    }
+
+    fn begin(&mut self, wakers: &Wakers) {
+        self.state.tree_events_are_live(wakers.tells_tree(&self.roots));
+        self.look(true);
+        self.reporter.tell(&Record::Started {
+            version: env!("CARGO_PKG_VERSION"),
+            mode: wakers.mode(),
+            live: wakers.live(),
+            missing: std::mem::take(&mut self.missing),
+            thresholds: std::mem::take(&mut self.thresholds),
+            workloads: self.state.workload_count(),
+        });
+    }
+
+    async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
+        let mut batch = Vec::new();
+        loop {
+            let wait = self.wait();
+            self.lifeline.beat(wait);
+            match wakers.wait(wait, &mut batch).await {
+                Event::Kernel => self.on_kernel(&mut batch, &wakers),
+                Event::KernelLost(error) => {
+                    self.state.tree_events_are_live(false);
+                    let what = format!(
+                        "kernel events are lost for good ({error}); files are read instead"
+                    );
+                    self.reporter.tell(&Record::Degraded { what });
+                }
+                Event::Pressure => self.look(false),
+                Event::Tick => {
+                    self.on_tick(&wakers);
+                    self.look(false);
+                }
+                Event::Acted(acted) => {
+                    self.on_acted(&acted);
+                    self.look(false);
+                }
+                Event::Reload => self.on_reload(true),
+                Event::Shutdown(why) => {
+                    self.reporter.tell(&Record::Stopping { why });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How long nothing can happen that would not wake the loop by itself.
+    fn wait(&self) -> Duration {
+        let mut wait = BACKSTOP;
+        for watch in &self.watches {
+            wait = watch.wait().map_or(wait, |w| w.min(wait));
+        }
+        let now = Boot::now();
+        for at in [self.wake_at, self.state.next_departure_change()].into_iter().flatten() {
+            wait = wait.min(at.since(now));
+        }
+        if self.watches.iter().any(|w| w.episode.is_some()) {
+            // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
+            let is_moving =
+                self.state.has_departures() || self.watches.iter().any(|w| !w.is_below());
+            wait = wait.min(if is_moving { SHORTEST * 2 } else { SHORTEST * 10 });
+        }
+        wait.max(SHORTEST)
+    }
+
+    fn on_kernel(&mut self, batch: &mut Vec<KernelEvent>, wakers: &Wakers) {
+        let mut is_urgent = false;
+        for event in batch.drain(..) {
+            self.state.observe_kernel(&event);
+            match event {
+                KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => {
+                    is_urgent = true;
+                    let path = self.state.path_of(victim_cgroup);
+                    let limit = match limit {
+                        OomLimit::Node => "the node was out of memory".to_owned(),
+                        OomLimit::Cgroup(id) => match self.state.path_of(id) {
+                            Some(path) => format!("{path} was at its limit"),
+                            None => format!("cgroup {id} was at its limit"),
+                        },
+                        OomLimit::CgroupV1(id) => format!("cgroup v1 {id} was at its limit"),
+                        OomLimit::Unknown => "whose limit was hit is not known here".to_owned(),
+                    };
+                    let comm = comm.to_string();
+                    let cgroup = Some(victim_cgroup);
+                    self.reporter.tell(&Record::OomKill { comm: &comm, pid, cgroup, path, limit });
+                }
+                KernelEvent::KswapdWake { .. } => is_urgent = true,
+                KernelEvent::MemoryEvent { .. } => {
+                    let last = self.state.sampled();
+                    self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
+                }
+                KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
+            }
+        }
+        self.look_for_losses(wakers);
+        let has_departures = self.state.has_departures();
+        if is_urgent || self.local_due || has_departures {
+            self.look(false);
+        }
+    }
+
+    fn on_tick(&mut self, wakers: &Wakers) {
+        self.look_for_losses(wakers);
+        if self.watches.iter().any(|w| w.episode.is_some())
+            && let Some(totals) = wakers.totals()
+        {
+            let direct = totals.cgroups.values().map(|c| c.direct_reclaims).sum();
+            let kswapd = totals.kswapd_wakes.map(|nodes| nodes.values().sum());
+            self.state.observe_totals(direct, kswapd);
+        }
+        self.on_reload(false);
+    }
+
+    /// Compares the losses that the kernel side counted with what was known, at most once a second.
+    fn look_for_losses(&mut self, wakers: &Wakers) {
+        let now = Boot::now();
+        if now.since(self.lost_looked) < Duration::from_secs(1) {
+            return;
+        }
+        self.lost_looked = now;
+        let Some(lost) = wakers.lost() else { return };
+        let records = lost.total().saturating_sub(self.lost.total());
+        if records > 0 {
+            let kinds = lost_kinds(&lost, &self.lost);
+            self.lost = lost;
+            self.state.forget_tree();
+            self.reporter.tell(&Record::Lost { records, kinds });
+        }
+    }
+
+    fn on_acted(&mut self, acted: &Acted) {
+        let name = self.names.remove(&acted.job.number).map(|(_, key)| key);
+        let workload = name.as_ref();
+        let episode = self.watches.iter_mut().find_map(|w| w.episode.as_mut());
+        match &acted.result {
+            Ok(ended) => {
+                let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
+                if let Some(episode) = episode {
+                    let who = workload
+                        .map_or_else(|| format!("{:?}", acted.job.target), |k| k.name.clone());
+                    let what = match (ended.method, acted.by_watchdog) {
+                        (act::Method::DryRun, _) => "would be killed (dry run)",
+                        (act::Method::Terminate, _) => "asked to end",
+                        (_, false) => "killed",
+                        (_, true) => "killed by the watchdog",
+                    };
+                    episode.note(what, ended.at, Some(who));
+                }
+                if ended.method == act::Method::DryRun {
+                    self.state.departures().only_pretended(&acted.job.target);
+                }
+                self.reporter.tell(&Record::Acted {
+                    job: &acted.job,
+                    workload,
+                    method: ended.method,
+                    after_ms,
+                    took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
+                        .unwrap_or(u64::MAX),
+                    released: ended.released,
+                    by_watchdog: acted.by_watchdog,
+                });
+            }
+            Err(error) => {
+                let target = &acted.job.target;
+                match error {
+                    NotDone::Refused(act::Refusal::Protected { because, .. }) => {
+                        self.state.departures().cancel(target);
+                        self.state.protect(target, *because);
+                    }
+                    NotDone::Refused(act::Refusal::Gone) | NotDone::NotNeeded { .. } => {
+                        self.state.departures().cancel(target);
+                    }
+                    // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
+                    NotDone::UnknownNeed(_) | NotDone::Failed(_) => {
+                        self.state.departures().fail(target);
+                    }
+                }
+                if let Some(episode) = episode {
+                    episode.note("not done", Boot::now(), Some(error.to_string()));
+                }
+                let why = error.to_string();
+                self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
+            }
+        }
+    }
+
+    fn on_reload(&mut self, asked: bool) {
+        match (self.reload)() {
+            Ok(Some(policy)) => {
+                self.state.set_rules(policy.rules.clone(), policy.measure);
+                self.policy = policy;
+                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
+                self.look(true);
+            }
+            Ok(None) if asked => {
+                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
+            }
+            Ok(None) => {}
+            Err(errors) => self.reporter.tell(&Record::Reloaded { accepted: false, errors }),
+        }
+    }
+
+    /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
+    fn look(&mut self, thoroughly: bool) {
+        match self.sensor.read() {
+            Ok(reading) => self.state.observe_node(reading),
+            Err(error) => {
+                tracing::warn!(%error, "the node could not be read");
+                return;
+            }
+        }
+        let Some(at) = self.state.reading().map(|r| r.at) else { return };
+        let values =
+            [self.state.memory_available(), self.state.reading().and_then(|r| r.pids_available())];
+        let mut is_near = false;
+        let mut is_below = false;
+        for (n, value) in values.into_iter().enumerate() {
+            match self.watch_observe(n, at, value) {
+                Finding::Clear => {}
+                Finding::Near => is_near = true,
+                Finding::Crossed(_) | Finding::Below => is_below = true,
+            }
+        }
+        self.look_at_departures(at);
+        let wanted = if thoroughly || self.local_due {
+            Duration::ZERO
+        } else if is_below {
+            FRESH
+        } else if is_near || self.watches.iter().any(|w| w.episode.is_some()) {
+            FOLLOW
+        } else {
+            BACKSTOP
+        };
+        self.local_due = false;
+        let is_due = self.wake_at.is_some_and(|wake| wake <= at);
+        let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
+        if is_old && let Err(error) = self.state.sample(at) {
+            tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
+        }
+        if is_old || is_due || is_below {
+            self.pass(at);
+        }
+        self.close_episodes(at);
+    }
+
+    fn watch_observe(&mut self, n: usize, at: Boot, value: Option<u64>) -> Finding {
+        let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
+        let finding = watch.observe(at, value);
+        if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
+            (finding, value, watch.nearest)
+        {
+            let mut episode = episode::Episode::begin(crossed);
+            episode.note("seen below it", at, None);
+            watch.episode = Some(episode);
+            self.reporter.tell(&Record::Crossed {
+                signal: watch.signal,
+                threshold,
+                available,
+                seen_after_ms: ms(at.since(crossed)),
+            });
+        }
+        finding
+    }
+
+    fn look_at_departures(&mut self, at: Boot) {
+        if !self.state.has_departures() {
+            return;
+        }
+        for target in self.state.departures().take_overdue(at) {
+            self.give(target, act::Step::Kill, None);
+        }
+        let proc = self.roots.proc.clone();
+        let (gone, stuck) = self.state.departures().look(&proc, at);
+        for (departures, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
+            for departure in departures {
+                if let Some(episode) = self.watches.iter_mut().find_map(|w| w.episode.as_mut()) {
+                    let what = match fate {
+                        Fate::Gone => "gone",
+                        Fate::Stuck => "still there past its deadline",
+                    };
+                    episode.note(what, at, Some(departure.key.name.clone()));
+                }
+                let after_ms = ms(at.since(departure.chosen));
+                self.reporter.tell(&Record::Departed { workload: &departure.key, fate, after_ms });
+            }
+        }
+    }
+
+    fn close_episodes(&mut self, at: Boot) {
+        for watch in &mut self.watches {
+            let is_above = !watch.is_below();
+            let Some(available) = watch.available else { continue };
+            let Some(episode) = &mut watch.episode else { continue };
+            let shown = crate::report::amount(watch.signal, available);
+            if !episode.observe(is_above, at, &shown) {
+                continue;
+            }
+            let Some(mut episode) = watch.episode.take() else { continue };
+            let decisions = std::mem::take(&mut episode.decisions);
+            let timeline = episode.timeline();
+            self.reporter.tell(&Record::Recovered { signal: watch.signal, available, timeline });
+            if !decisions.is_empty() {
+                self.queue.store(Incident {
+                    schema_version: SCHEMA_VERSION,
+                    ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
+                    signal: watch.signal,
+                    crossed_at: self.state.clock().unix_ms(episode.crossed),
+                    config: self.policy.text.clone(),
+                    decisions,
+                    timeline: episode.timeline().iter().map(Into::into).collect(),
+                });
+            }
+            self.holding = None;
+        }
+    }
+
+    /// Hands a job to the worker.
+    fn give(&mut self, target: Target, step: act::Step, need: Option<act::Need>) {
+        self.job_number += 1;
+        let job = act::Job { number: self.job_number, target, step, need };
+        if let Some(key) = self.state.departures().get(&job.target).map(|d| d.key.clone()) {
+            self.names.insert(job.number, (job.target.clone(), key));
+        }
+        if let Err(job) = self.jobs.give(job) {
+            self.names.remove(&job.number);
+            self.state.departures().fail(&job.target);
+            let why = "the worker has not kept up".to_owned();
+            self.reporter.tell(&Record::NotDone { job: &job, workload: None, why });
+        }
+    }
+}
+
+/// The kinds of records that were lost since `before`, with their numbers.
+fn lost_kinds(now: &Lost, before: &Lost) -> String {
+    let kinds = [
+        ("exits", now.exits, before.exits),
+        ("OOM kills", now.oom_kills, before.oom_kills),
+        ("memory events", now.memory_events, before.memory_events),
+        ("cgroup changes", now.cgroups, before.cgroups),
+        ("kswapd wakes", now.kswapd_wakes, before.kswapd_wakes),
+        ("corrupt", now.corrupt, before.corrupt),
+    ];
+    let lost = kinds.iter().filter(|(_, now, before)| now > before);
+    lost.map(|(name, now, before)| format!("{} {name}", now - before))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,169 @@
+//! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
+
+use super::Agent;
+use super::watch::need;
+use crate::act::{LastResort, Step};
+use crate::clock::Boot;
+use crate::report::incident::Decision;
+use crate::report::{self, Record};
+use ebb_policy::plan::{Action, Evict, Note, Strength, ThresholdState, ThresholdStatus};
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{Plan, Signal, Snapshot, decide, rank};
+use std::time::Duration;
+
+/// Candidates shown with a plan.
+const SHOWN: usize = 10;
+
+impl Agent {
+    /// Decides on what is known at `at`, and sets it in motion.
+    pub(super) fn pass(&mut self, at: Boot) {
+        let snapshot = self.state.snapshot(at);
+        let (plan, next) = decide(&snapshot, &self.policy.limits, &self.history);
+        let before = std::mem::replace(&mut self.history, next);
+        for watch in &mut self.watches {
+            watch.take_thresholds(&plan);
+        }
+        if self.thresholds.is_empty() {
+            self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
+        }
+        let evictions: Vec<&Evict> = plan
+            .actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Evict(evict) => Some(&**evict),
+                _ => None,
+            })
+            .collect();
+        let decided = Boot::now();
+        for evict in &evictions {
+            self.evict(evict, &plan);
+        }
+        self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
+        // From here on nothing is urgent any more: the worker has its jobs.
+        self.leave_last_resort(&snapshot);
+        self.tell_of_local_pressure(&plan);
+        if evictions.is_empty() {
+            self.tell_of_holding(&plan);
+            return;
+        }
+        self.holding = None;
+        let signal = plan.handled.as_ref().map(|h| h.signal);
+        let episode = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
+        let mut episode = episode.and_then(|w| w.episode.as_mut());
+        let after_ms = episode.as_ref().map(|e| e.after_ms(decided));
+        if let Some(episode) = &mut episode {
+            let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
+            episode.note("decided", decided, Some(names.join(", ")));
+            episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
+        }
+        self.reporter.tell(&Record::Planned {
+            after_ms,
+            evict: evictions,
+            ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking),
+            candidates: plan.ranking.len(),
+            notes: report::notes(&plan),
+        });
+    }
+
+    fn evict(&mut self, evict: &Evict, plan: &Plan) {
+        let Some(target) = self.state.target(&evict.workload) else { return };
+        // A cgroup or a process has no hooks to run and nobody who gives it a second: below a hard threshold it goes at once.
+        let grace = match evict.strength {
+            Some(Strength::Soft) => Duration::from_secs(evict.grace.0),
+            Some(Strength::Hard) | None => Duration::ZERO,
+        };
+        let step = if grace.is_zero() { Step::Kill } else { Step::Terminate };
+        let need = plan.handled.as_ref().and_then(|handled| {
+            // On a forecast the threshold is not reached yet: then the need is that nothing has come back since.
+            let short = if handled.forecast.is_some() {
+                handled.available.saturating_add(handled.available / 16)
+            } else {
+                handled.available.saturating_add(handled.need)
+            };
+            need(handled.signal, short)
+        });
+        let free = evict.expected_free.unwrap_or(0);
+        self.state.departures().begin(evict.workload.clone(), target.clone(), grace, free);
+        self.give(target, step, need);
+    }
+
+    /// Leaves the present ranking to the watchdog.
+    fn leave_last_resort(&self, snapshot: &Snapshot) {
+        let hard = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
+        let resort = hard.and_then(super::Watch::hard_need).map(|need| {
+            let ranking =
+                rank(snapshot, &self.policy.limits, &self.history, Signal::MemoryAvailable);
+            let may_go = |key: &WorkloadKey| {
+                snapshot.workloads.iter().any(|w| &w.key == key && w.protected.is_none())
+            };
+            let targets = ranking.iter().filter(|r| may_go(&r.workload));
+            LastResort {
+                need,
+                targets: targets.filter_map(|r| self.state.target(&r.workload)).take(16).collect(),
+            }
+        });
+        self.lifeline.leave(resort);
+    }
+
+    fn tell_of_local_pressure(&mut self, plan: &Plan) {
+        let mut local: Vec<WorkloadKey> = plan
+            .notes
+            .iter()
+            .filter_map(|note| match note {
+                Note::LocalPressure { workload } => Some(workload.clone()),
+                _ => None,
+            })
+            .collect();
+        local.sort();
+        if local != self.local {
+            if local.iter().any(|key| !self.local.contains(key)) {
+                self.reporter.tell(&Record::LocalPressure { workloads: local.iter().collect() });
+            }
+            self.local = local;
+        }
+    }
+
+    /// Tells once why nothing is ended although a threshold is met, and again when the reason changes.
+    fn tell_of_holding(&mut self, plan: &Plan) {
+        if !plan.thresholds.iter().any(|t| t.state == ThresholdState::Met) {
+            return;
+        }
+        let why = plan
+            .notes
+            .iter()
+            .filter(|n| !matches!(n, Note::LocalPressure { .. } | Note::Forecast { .. }));
+        let kinds: Vec<String> = why.clone().map(|n| kind(n).to_owned()).collect();
+        if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
+            return;
+        }
+        let notes = why.map(report::note).collect();
+        self.reporter
+            .tell(&Record::Holding { signal: plan.handled.as_ref().map(|h| h.signal), notes });
+        self.holding = Some(kinds);
+    }
+}
+
+/// A threshold for people; `None` for one that can never be met.
+fn shown(status: &ThresholdStatus) -> Option<String> {
+    let strength = match status.strength {
+        Strength::Hard => "hard",
+        Strength::Soft => "soft",
+    };
+    let signal = status.signal;
+    match (status.state, status.threshold) {
+        (ThresholdState::Inert, _) => None,
+        (_, Some(threshold)) => Some(format!("{signal} < {threshold} ({strength})")),
+        (_, None) => Some(format!("{signal} ({strength}) not observed")),
+    }
+}
+
+/// What kind of note it is, without the figures that change from look to look.
+fn kind(note: &Note) -> &'static str {
+    match note {
+        Note::DyingCovers { .. } => "dyingCovers",
+        Note::NothingActive => "nothingActive",
+        Note::NothingToEvict => "nothingToEvict",
+        Note::NotEnough { .. } => "notEnough",
+        _ => "other",
+    }
+}

@@ -1,0 +1,188 @@
+//! Everything that can wake the loop, in the order in which it is heard.
+
+use crate::act::{Acted, Mode};
+use crate::sense::Roots;
+use crate::sense::psi::Trigger;
+use anyhow::{Context as _, Result};
+use ebb_probes::{Fact, KernelEvent, Lost, ProbeState, Probes, RingError, Totals};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+
+/// The inode of the root of the cgroup hierarchy itself: another number means that only a part of it is mounted here.
+const ROOT_CGROUP: u64 = 1;
+
+/// Why the loop woke: everything that can.
+pub(super) enum Event {
+    /// A workload was acted on, or not.
+    Acted(Acted),
+    /// The kernel told something; it is in the batch.
+    Kernel,
+    /// The kernel will tell nothing more.
+    KernelLost(RingError),
+    /// Tasks stall for memory.
+    Pressure,
+    /// Time is up.
+    Tick,
+    /// The operator asks for the configuration to be read again.
+    Reload,
+    /// The operator asks for the end.
+    Shutdown(&'static str),
+}
+
+/// All sources of events.
+pub(super) struct Wakers {
+    probes: Option<Probes>,
+    acted: Receiver<Acted>,
+    trigger: Option<AsyncFd<Trigger>>,
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    mode: Mode,
+    missing: Vec<String>,
+}
+
+impl Wakers {
+    /// Registers for everything there is.
+    ///
+    /// # Errors
+    /// When signals cannot be received: then the agent could not be stopped in order.
+    pub(super) fn new(
+        probes: Option<Probes>,
+        acted: Receiver<Acted>,
+        roots: &Roots,
+        mode: Mode,
+    ) -> Result<Self> {
+        let mut missing = Vec::new();
+        let pressure = roots.proc.join("pressure/memory");
+        let trigger = match Trigger::best(&pressure) {
+            // SAFETY: a trigger owns its descriptor, keeps it open for as long as it lives, and never exchanges it.
+            Ok(trigger) => unsafe {
+                AsyncFd::register_with_interest(trigger, Interest::PRIORITY).ok()
+            },
+            Err(error) => {
+                missing.push(format!("pressure trigger on {}: {error}", pressure.display()));
+                None
+            }
+        };
+        let on = |kind| signal(kind).context("cannot receive signals");
+        Ok(Self {
+            probes,
+            acted,
+            trigger,
+            hangup: on(SignalKind::hangup())?,
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+            mode,
+            missing,
+        })
+    }
+
+    /// Waits for the next event, at most `wait`. What the kernel told is appended to `batch`.
+    pub(super) async fn wait(&mut self, wait: Duration, batch: &mut Vec<KernelEvent>) -> Event {
+        let Self { probes, acted, trigger, hangup, terminate, interrupt, .. } = self;
+        let event = tokio::select! {
+            biased;
+            _ = terminate.recv() => Event::Shutdown("SIGTERM"),
+            _ = interrupt.recv() => Event::Shutdown("SIGINT"),
+            Some(acted) = acted.recv() => Event::Acted(acted),
+            told = told(probes, batch) => match told {
+                Ok(()) => Event::Kernel,
+                Err(error) => Event::KernelLost(error),
+            },
+            () = stalled(trigger) => Event::Pressure,
+            _ = hangup.recv() => Event::Reload,
+            () = tokio::time::sleep(wait) => Event::Tick,
+        };
+        if matches!(event, Event::KernelLost(_)) {
+            self.probes = None;
+        }
+        event
+    }
+
+    /// Whether the agent acts.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What could not be registered for, and why.
+    pub(super) fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// What tells of what, for people.
+    pub(super) fn live(&self) -> Vec<String> {
+        let mut live = Vec::new();
+        if let Some(probes) = &self.probes {
+            let attached = probes.status().iter().filter(|p| p.state == ProbeState::Attached);
+            let facts: BTreeSet<Fact> = attached.map(|p| p.feeds).collect();
+            let names: Vec<String> = facts.iter().map(|fact| fact_name(*fact)).collect();
+            if !names.is_empty() {
+                live.push(format!("BPF: {}", names.join(", ")));
+            }
+        }
+        if let Some(trigger) = &self.trigger {
+            let trigger = trigger.get_ref();
+            live.push(format!(
+                "memory pressure trigger: {} ms of stall within {} ms",
+                trigger.stall_us / 1000,
+                trigger.window_us / 1000
+            ));
+        }
+        live.push(
+            "files: meminfo, loadavg, pressure, cgroups, read as often as the headroom asks".into(),
+        );
+        live
+    }
+
+    /// Whether kernel events tell of every change to the cgroup tree that is mounted at the root.
+    pub(super) fn tells_tree(&self, roots: &Roots) -> bool {
+        let Some(probes) = &self.probes else { return false };
+        let facts = [
+            Fact::CgroupsCreated,
+            Fact::CgroupsRemoved,
+            Fact::CgroupsRenamed,
+            Fact::CgroupsPopulated,
+        ];
+        // Paths in events start at the hierarchy's own root; below another root they would name nothing.
+        let is_whole = std::fs::metadata(&roots.cgroup).is_ok_and(|m| m.ino() == ROOT_CGROUP);
+        is_whole && facts.into_iter().all(|fact| probes.tells(fact))
+    }
+
+    /// What the kernel side lost so far; `None` without probes, or when it cannot be told.
+    pub(super) fn lost(&self) -> Option<Lost> {
+        self.probes.as_ref()?.lost().ok()
+    }
+
+    /// What the kernel side counted so far.
+    pub(super) fn totals(&self) -> Option<Totals> {
+        self.probes.as_ref()?.totals().ok()
+    }
+}
+
+/// A fact by the name under which `ebb check` lists it.
+#[must_use]
+pub fn fact_name(fact: Fact) -> String {
+    let name = serde_json::to_value(fact).ok();
+    name.and_then(|n| n.as_str().map(|n| n.replace('_', " "))).unwrap_or_default()
+}
+
+async fn told(probes: &mut Option<Probes>, batch: &mut Vec<KernelEvent>) -> Result<(), RingError> {
+    match probes {
+        Some(probes) => probes.next(batch).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn stalled(trigger: &Option<AsyncFd<Trigger>>) {
+    let Some(trigger) = trigger else { return std::future::pending().await };
+    match trigger.ready(Interest::PRIORITY).await {
+        // The kernel clears the condition when it is polled; only the runtime's memory of it is left.
+        Ok(mut ready) => ready.clear_ready(),
+        Err(_) => std::future::pending().await,
+    }
+}

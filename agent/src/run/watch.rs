@@ -1,0 +1,154 @@
+//! The signals that can run out in milliseconds, each with its threshold, its trend and its episode.
+
+use super::episode::Episode;
+use crate::act::Need;
+use crate::cadence::Cadence;
+use crate::clock::Boot;
+use ebb_policy::plan::{Strength, ThresholdStatus};
+use ebb_policy::{Plan, Signal};
+use std::time::Duration;
+
+/// A node that reaches a threshold within this at its present rate has its workloads followed.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A headroom smaller than this part of the threshold counts as near, whatever the rate.
+const NEAR_PART: u64 = 4;
+
+/// One watched signal.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) signal: Signal,
+    pub(super) cadence: Cadence,
+    pub(super) episode: Option<Episode>,
+    /// The highest threshold: the first to be reached.
+    pub(super) nearest: Option<u64>,
+    /// The highest hard threshold.
+    hard: Option<u64>,
+    pub(super) available: Option<u64>,
+}
+
+/// What one look at a signal found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Far from its threshold, or without one.
+    Clear,
+    /// It may be reached soon.
+    Near,
+    /// It was crossed since the last look; the estimated moment.
+    Crossed(Boot),
+    /// Below.
+    Below,
+}
+
+impl Watch {
+    pub(super) fn new(signal: Signal, cadence: Cadence) -> Self {
+        Self { signal, cadence, episode: None, nearest: None, hard: None, available: None }
+    }
+
+    /// Takes over the thresholds that `plan` resolved.
+    pub(super) fn take_thresholds(&mut self, plan: &Plan) {
+        let of = |strength: Option<Strength>| {
+            let own = plan.thresholds.iter().filter(|t| t.signal == self.signal);
+            own.filter(|t| strength.is_none_or(|s| t.strength == s)).filter_map(resolved).max()
+        };
+        self.hard = of(Some(Strength::Hard));
+        self.nearest = of(None);
+    }
+
+    /// Takes in what is available.
+    pub(super) fn observe(&mut self, at: Boot, available: Option<u64>) -> Finding {
+        self.available = available;
+        let Some(available) = available else { return Finding::Clear };
+        self.cadence.observe(at, available);
+        let Some(threshold) = self.nearest else { return Finding::Clear };
+        if available < threshold {
+            return match &self.episode {
+                Some(_) => Finding::Below,
+                None => Finding::Crossed(self.cadence.crossed(threshold).unwrap_or(at)),
+            };
+        }
+        let headroom = available - threshold;
+        let is_soon = self.cadence.time_left(headroom).is_some_and(|left| left < SOON);
+        if is_soon || headroom < threshold / NEAR_PART { Finding::Near } else { Finding::Clear }
+    }
+
+    /// How long to wait before the next look; `None` when there is nothing to wait for.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let headroom = self.available?.saturating_sub(self.nearest?);
+        Some(self.cadence.wait(headroom))
+    }
+
+    /// The need that the hard threshold stands for.
+    pub(super) fn hard_need(&self) -> Option<Need> {
+        need(self.signal, self.hard?)
+    }
+
+    /// Whether the signal is below its nearest threshold now.
+    pub(super) fn is_below(&self) -> bool {
+        matches!((self.available, self.nearest), (Some(a), Some(t)) if a < t)
+    }
+}
+
+/// What must hold of the node while `signal` is below `threshold`; only signals that the actor can check have one.
+pub(super) fn need(signal: Signal, threshold: u64) -> Option<Need> {
+    match signal {
+        Signal::MemoryAvailable => Some(Need::MemoryBelow { bytes: threshold }),
+        Signal::PidAvailable => Some(Need::PidsBelow { count: threshold }),
+        _ => None,
+    }
+}
+
+fn resolved(status: &ThresholdStatus) -> Option<u64> {
+    u64::try_from(status.threshold?.ceil()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn watch(nearest: u64) -> Watch {
+        let mut watch = Watch::new(Signal::MemoryAvailable, Cadence::memory());
+        watch.nearest = Some(nearest);
+        watch
+    }
+
+    fn at(ms: u64) -> Boot {
+        Boot(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_signal_without_a_threshold_or_a_value_asks_for_nothing() {
+        let mut watch = Watch::new(Signal::PidAvailable, Cadence::pids());
+        assert_eq!(watch.observe(at(0), Some(1)), Finding::Clear);
+        watch.nearest = Some(5);
+        assert_eq!(watch.observe(at(1), None), Finding::Clear);
+        assert_eq!(watch.wait(), None);
+    }
+
+    #[test]
+    fn it_is_near_when_the_headroom_is_small_or_shrinks_fast() {
+        let mut slow = watch(100 * MIB);
+        assert_eq!(slow.observe(at(0), Some(500 * MIB)), Finding::Clear);
+        assert_eq!(slow.observe(at(10), Some(120 * MIB)), Finding::Near);
+        let mut fast = watch(100 * MIB);
+        assert_eq!(fast.observe(at(0), Some(1000 * MIB)), Finding::Clear);
+        assert_eq!(fast.observe(at(100), Some(800 * MIB)), Finding::Near, "100 ms more");
+    }
+
+    #[test]
+    fn the_first_look_below_tells_when_it_was_crossed() {
+        let mut watch = watch(100 * MIB);
+        watch.observe(at(0), Some(150 * MIB));
+        assert_eq!(watch.observe(at(10), Some(50 * MIB)), Finding::Crossed(at(5)));
+        watch.episode = Some(Episode::begin(at(5)));
+        assert_eq!(watch.observe(at(12), Some(40 * MIB)), Finding::Below);
+    }
+
+    #[test]
+    fn a_node_that_was_below_from_the_start_has_crossed_when_it_was_first_seen() {
+        let mut watch = watch(100 * MIB);
+        assert_eq!(watch.observe(at(7), Some(50 * MIB)), Finding::Crossed(at(7)));
+    }
+}

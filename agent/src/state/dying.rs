@@ -1,0 +1,220 @@
+//! What is on its way out: chosen, told to end, not yet seen to be gone.
+//!
+//! ```text
+//!  ordered ──SIGTERM, grace──► asked ──grace over──► killed ──empty──► gone
+//!     └──────────kill now───────────────────────────────┘    └─deadline─► stuck: another may be chosen
+//! ```
+//! Until its deadline a departure counts as memory that is coming back, so nothing more is chosen for the same need.
+
+use crate::act::Target;
+use crate::clock::{Boot, Clock};
+use crate::sense::cgroup::Cgroup;
+use crate::sense::process::{Process, ProcessId};
+use ebb_policy::snapshot::{Dying, WorkloadKey};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a killed workload may take before it no longer counts as coming back: exiting under memory pressure takes reclaim of its own.
+const KILLED_COUNTS_FOR: Duration = Duration::from_secs(3);
+
+/// How long a dry run takes its own word for done.
+const PRETENDED_COUNTS_FOR: Duration = Duration::from_secs(30);
+
+/// How long a departure that missed its deadline is remembered, so that it is not chosen again at once.
+const STUCK_FOR: Duration = Duration::from_secs(60);
+
+/// One workload on its way out.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Who it is.
+    pub key: WorkloadKey,
+    /// By what identity it is ended.
+    pub target: Target,
+    /// When it was chosen.
+    pub chosen: Boot,
+    /// When it is killed if it has not ended by itself.
+    pub kill_at: Option<Boot>,
+    /// Until when it counts as coming back.
+    pub deadline: Boot,
+    /// What its end should free, in the unit of the signal it was chosen for.
+    pub expected_free: u64,
+    /// It was seen to have missed its deadline, or could not be ended at all.
+    pub stuck: bool,
+    /// Nothing was done: a dry run.
+    pub pretended: bool,
+}
+
+/// All departures; there are never more than there are workloads.
+#[derive(Debug, Default)]
+pub struct Departures(Vec<Departure>);
+
+impl Departures {
+    /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period.
+    pub fn begin(&mut self, key: WorkloadKey, target: Target, grace: Duration, expected_free: u64) {
+        let chosen = Boot::now();
+        let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
+        let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
+        self.0.retain(|d| d.key != key);
+        self.0.push(Departure {
+            key,
+            target,
+            chosen,
+            kill_at,
+            deadline,
+            expected_free,
+            stuck: false,
+            pretended: false,
+        });
+    }
+
+    /// Takes a departure back: it was not carried out.
+    pub fn cancel(&mut self, target: &Target) {
+        self.0.retain(|d| &d.target != target);
+    }
+
+    /// Notes that nothing was done about `target` because of a dry run: it counts for a while as if it had been, so that the same is not decided again at every look.
+    pub fn only_pretended(&mut self, target: &Target) {
+        if let Some(departure) = self.0.iter_mut().find(|d| &d.target == target) {
+            departure.pretended = true;
+            departure.kill_at = None;
+            departure.deadline = departure.chosen.plus(PRETENDED_COUNTS_FOR);
+        }
+    }
+
+    /// Notes that `target` could not be ended: it counts for nothing, and is not chosen again for a while.
+    pub fn fail(&mut self, target: &Target) {
+        if let Some(departure) = self.0.iter_mut().find(|d| &d.target == target) {
+            departure.stuck = true;
+            departure.kill_at = None;
+            departure.deadline = departure.chosen;
+        }
+    }
+
+    /// Whether anything is on its way out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The departure by `target`, if it is on its way.
+    #[must_use]
+    pub fn get(&self, target: &Target) -> Option<&Departure> {
+        self.0.iter().find(|d| &d.target == target)
+    }
+
+    /// Those whose grace is over at `now`, each returned once.
+    pub fn take_overdue(&mut self, now: Boot) -> Vec<Target> {
+        let overdue = self.0.iter_mut().filter(|d| d.kill_at.is_some_and(|at| at <= now));
+        overdue
+            .map(|d| {
+                d.kill_at = None;
+                d.target.clone()
+            })
+            .collect()
+    }
+
+    /// Looks which have gone since, and which have just missed their deadline; both are returned once.
+    pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Departure>, Vec<Departure>) {
+        let (gone, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|d| is_gone(&d.target, proc));
+        self.0 = rest;
+        self.0.retain(|d| !(d.pretended && now > d.deadline));
+        let mut stuck = Vec::new();
+        for departure in &mut self.0 {
+            if !departure.stuck && now > departure.deadline {
+                departure.stuck = true;
+                stuck.push(departure.clone());
+            }
+        }
+        self.0.retain(|d| now.since(d.deadline) < STUCK_FOR);
+        (gone, stuck)
+    }
+
+    /// When something about the departures changes by itself.
+    #[must_use]
+    pub fn next_change(&self) -> Option<Boot> {
+        let times = self.0.iter().filter(|d| !d.stuck);
+        times.map(|d| d.kill_at.unwrap_or(d.deadline)).min()
+    }
+
+    /// How policy sees the departure of `key`.
+    #[must_use]
+    pub fn dying(&self, key: &WorkloadKey, clock: &Clock) -> Option<Dying> {
+        let departure = self.0.iter().find(|d| &d.key == key)?;
+        Some(Dying {
+            since: clock.time(departure.chosen),
+            deadline: clock.time(departure.deadline),
+            expected_free: departure.expected_free,
+        })
+    }
+}
+
+/// Whether nothing of the target runs any more. A zombie holds no memory, and its parent's tardiness is not ours to wait for.
+fn is_gone(target: &Target, proc: &Path) -> bool {
+    match target {
+        Target::Cgroup { id, path } => match Cgroup::open(path, *id) {
+            Ok(cgroup) => cgroup.populated(&mut Vec::new()) != Some(true),
+            Err(_) => true,
+        },
+        Target::Process { pid, start } => Process::read(proc, *pid).is_none_or(|process| {
+            process.id != ProcessId { pid: *pid, start: *start } || process.state == 'Z'
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn cgroup(populated: u8) -> (tempfile::TempDir, Target) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.events"), format!("populated {populated}\n")).unwrap();
+        let id = fs::metadata(dir.path()).unwrap().ino();
+        let path = dir.path().to_owned();
+        (dir, Target::Cgroup { id, path })
+    }
+
+    fn key(name: &str) -> WorkloadKey {
+        WorkloadKey { name: name.into(), ..WorkloadKey::default() }
+    }
+
+    #[test]
+    fn a_departure_counts_until_it_is_seen_to_be_gone() {
+        let (dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, 7);
+        let clock = Clock::anchored_now();
+        assert_eq!(departures.dying(&key("a"), &clock).unwrap().expected_free, 7);
+        assert!(departures.look(Path::new("/proc"), Boot::now()).0.is_empty());
+        fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
+        let (gone, stuck) = departures.look(Path::new("/proc"), Boot::now());
+        assert_eq!((gone.len(), stuck.len()), (1, 0));
+        assert!(departures.is_empty());
+    }
+
+    #[test]
+    fn a_departure_past_its_deadline_is_told_once_and_then_remembered_for_a_while() {
+        let (_dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, 7);
+        let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
+        assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 1);
+        assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 0);
+        assert!(!departures.is_empty());
+        departures.look(Path::new("/proc"), late.plus(STUCK_FOR));
+        assert!(departures.is_empty());
+    }
+
+    #[test]
+    fn what_was_asked_is_killed_once_when_its_grace_is_over() {
+        let (_dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target.clone(), Duration::from_secs(5), 7);
+        assert!(departures.take_overdue(Boot::now()).is_empty());
+        let after = Boot::now().plus(Duration::from_secs(6));
+        assert_eq!(departures.take_overdue(after), [target]);
+        assert!(departures.take_overdue(after).is_empty());
+    }
+}

@@ -1,0 +1,344 @@
+//! What ebb knows of the node now: one owner, no lock, bounded by what exists.
+//!
+//! ```text
+//!  node readings ─┐
+//!  kernel events ─┼─► NodeState ─► Snapshot (values only, for policy, replay and reports)
+//!  cgroup tree   ─┘
+//! ```
+//! Every reading happens because the loop asked for it, in one of three depths: the node alone ([`NodeState::observe_node`], microseconds),
+//! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
+//! What is gone is forgotten at once.
+
+mod dying;
+pub mod rules;
+mod tracked;
+
+pub use dying::{Departure, Departures};
+
+use crate::act::Target;
+use crate::clock::{Boot, Clock};
+use crate::sense::Roots;
+use crate::sense::host::CgroupLayout;
+use crate::sense::meminfo::Measure;
+use crate::sense::node::NodeReading;
+use crate::sense::process::{Process, ProcessId};
+use crate::sense::tree::Tree;
+use ebb_policy::snapshot::{
+    NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory, WorkloadKey,
+};
+use ebb_policy::{Signal, Snapshot, Time};
+use ebb_probes::{CgroupChange, KernelEvent};
+use rules::Rules;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tracked::Tracked;
+
+/// Workloads that are read in full at every sample; of the rest only `memory.current` is, and the other values stay as they were.
+const READ_IN_FULL: usize = 128;
+
+/// How old the tree may get where no kernel event says when it changes.
+const TREE_MAX_AGE: Duration = Duration::from_secs(1);
+
+/// Everything that is known of the node.
+#[derive(Debug)]
+pub struct NodeState {
+    roots: Roots,
+    clock: Clock,
+    started_at: Time,
+    measure: Measure,
+    rules: Rules,
+    layout: CgroupLayout,
+    tree: Tree,
+    tree_read: Option<Boot>,
+    tree_events: bool,
+    cgroups: BTreeMap<u64, Tracked>,
+    processes: Vec<Process>,
+    departures: Departures,
+    found_protected: BTreeMap<Target, ProtectedReason>,
+    reading: Option<NodeReading>,
+    sampled: Option<Boot>,
+    direct_reclaims: Option<u64>,
+    kswapd_wakes: Option<u64>,
+    buffer: Vec<u8>,
+}
+
+impl NodeState {
+    /// A state that knows nothing yet.
+    #[must_use]
+    pub fn new(roots: Roots, layout: CgroupLayout, measure: Measure, rules: Rules) -> Self {
+        let clock = Clock::anchored_now();
+        Self {
+            started_at: clock.time(Boot::now()),
+            roots,
+            clock,
+            measure,
+            rules,
+            layout,
+            tree: Tree::default(),
+            tree_read: None,
+            tree_events: false,
+            cgroups: BTreeMap::new(),
+            processes: Vec::new(),
+            departures: Departures::default(),
+            found_protected: BTreeMap::new(),
+            reading: None,
+            sampled: None,
+            direct_reclaims: None,
+            kswapd_wakes: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The clock of this state's policy times.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Says that kernel events tell of every change to the tree from now on, so that it need not be read again.
+    pub fn tree_events_are_live(&mut self, live: bool) {
+        self.tree_events = live;
+    }
+
+    /// Says that something about the tree was missed: it is read anew at the next sample.
+    pub fn forget_tree(&mut self) {
+        self.tree_read = None;
+    }
+
+    /// Takes in new rules; what is already dying stays so.
+    pub fn set_rules(&mut self, rules: Rules, measure: Measure) {
+        self.rules = rules;
+        self.measure = measure;
+        self.cgroups.clear();
+    }
+
+    /// Takes in a reading of the node.
+    pub fn observe_node(&mut self, reading: NodeReading) {
+        self.reading = Some(reading);
+    }
+
+    /// The last reading.
+    #[must_use]
+    pub fn reading(&self) -> Option<&NodeReading> {
+        self.reading.as_ref()
+    }
+
+    /// Available memory of the last reading, in bytes, by the configured meaning.
+    #[must_use]
+    pub fn memory_available(&self) -> Option<u64> {
+        self.reading?.memory.available_by(self.measure)
+    }
+
+    /// Takes in what the probes counted since boot.
+    pub fn observe_totals(&mut self, direct_reclaims: Option<u64>, kswapd_wakes: Option<u64>) {
+        self.direct_reclaims = direct_reclaims.or(self.direct_reclaims);
+        self.kswapd_wakes = kswapd_wakes.or(self.kswapd_wakes);
+    }
+
+    /// Takes in one kernel event; only changes to the tree matter here.
+    pub fn observe_kernel(&mut self, event: &KernelEvent) {
+        let KernelEvent::Cgroup { change, id, path, .. } = event else { return };
+        if self.tree_read.is_none() {
+            return;
+        }
+        let known = self.tree.get(*id).map(|node| node.path.clone());
+        match (change, path) {
+            (CgroupChange::Removed | CgroupChange::Released, _) => {
+                self.tree.forget(*id);
+                self.cgroups.remove(id);
+            }
+            (CgroupChange::Created, Some(path)) => {
+                self.tree.refresh(*id, Path::new(path.trim_start_matches('/')));
+            }
+            (CgroupChange::Populated(_), _) if known.is_some() => {
+                self.tree.refresh(*id, &known.unwrap_or_default());
+            }
+            // A path that is not told, a name that moved, a cgroup that was never seen: the tree is read anew.
+            (CgroupChange::Created | CgroupChange::Renamed | CgroupChange::Populated(_), _) => {
+                self.forget_tree();
+            }
+        }
+    }
+
+    /// Reads the workloads: the tree if it may have changed, usage of all, and everything about the largest.
+    ///
+    /// # Errors
+    /// When the cgroup root (or, on hosts without unified cgroups, `/proc`) cannot be read at all; what was known before then still stands.
+    pub fn sample(&mut self, now: Boot) -> io::Result<()> {
+        if self.layout.unified().is_some() {
+            self.sample_cgroups(now)?;
+        } else {
+            self.processes = Process::all(&self.roots.proc)?;
+            self.processes.retain(|p| !p.is_kernel_thread() && p.state != 'Z');
+            let is_there = |pid: i32, start: u64| {
+                self.processes.iter().any(|p| p.id == ProcessId { pid, start })
+            };
+            self.found_protected.retain(|target, _| match target {
+                Target::Process { pid, start } => is_there(*pid, *start),
+                Target::Cgroup { .. } => false,
+            });
+        }
+        self.sampled = Some(now);
+        Ok(())
+    }
+
+    /// When workloads were last read.
+    #[must_use]
+    pub fn sampled(&self) -> Option<Boot> {
+        self.sampled
+    }
+
+    /// Number of workloads known.
+    #[must_use]
+    pub fn workload_count(&self) -> usize {
+        self.cgroups.len() + self.processes.len()
+    }
+
+    fn sample_cgroups(&mut self, now: Boot) -> io::Result<()> {
+        let max_age = if self.tree_events { Duration::MAX } else { TREE_MAX_AGE };
+        if self.tree_read.is_none_or(|at| now.since(at) > max_age) {
+            self.tree = Tree::scan(&self.roots.cgroup)?;
+            self.tree_read = Some(now);
+        }
+        self.follow_workloads();
+        for tracked in self.cgroups.values_mut() {
+            tracked.read_current(&mut self.buffer);
+        }
+        let mut by_size: Vec<(Option<u64>, u64)> =
+            self.cgroups.iter().map(|(id, t)| (t.current(), *id)).collect();
+        by_size.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, id) in by_size.into_iter().take(READ_IN_FULL) {
+            if let Some(tracked) = self.cgroups.get_mut(&id) {
+                tracked.read(&mut self.buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the followed workloads those that the tree has now.
+    fn follow_workloads(&mut self) {
+        let chosen = self.rules.chosen().map(|globs| |path: &Path| globs.is_match(path));
+        let wanted = match &chosen {
+            Some(accepts) => self.tree.workloads(Some(accepts)),
+            None => self.tree.workloads(None),
+        };
+        self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok());
+        self.found_protected.retain(|target, _| match target {
+            Target::Cgroup { id, .. } => wanted.binary_search(id).is_ok(),
+            Target::Process { .. } => false,
+        });
+        for id in wanted {
+            if self.cgroups.contains_key(&id) {
+                continue;
+            }
+            let Some(node) = self.tree.get(id) else { continue };
+            if let Some(new) = Tracked::new(id, node, &self.tree, &self.rules, &self.roots) {
+                self.cgroups.insert(id, new);
+            }
+        }
+    }
+
+    /// Whether anything is on its way out.
+    #[must_use]
+    pub fn has_departures(&self) -> bool {
+        !self.departures.is_empty()
+    }
+
+    /// When something about the departures changes by itself.
+    #[must_use]
+    pub fn next_departure_change(&self) -> Option<Boot> {
+        self.departures.next_change()
+    }
+
+    /// Notes that `target` was found to be protected when it was about to be ended: it is not chosen again.
+    pub fn protect(&mut self, target: &Target, because: ProtectedReason) {
+        self.found_protected.insert(target.clone(), because);
+    }
+
+    /// Path of the cgroup `id` below the mount, if it is known.
+    #[must_use]
+    pub fn path_of(&self, id: u64) -> Option<String> {
+        self.tree.get(id).map(|node| format!("/{}", node.path.display()))
+    }
+
+    /// What is on its way out.
+    #[must_use]
+    pub fn departures(&mut self) -> &mut Departures {
+        &mut self.departures
+    }
+
+    /// The identity that an action on `key` is to use; `None` when it is no longer known.
+    #[must_use]
+    pub fn target(&self, key: &WorkloadKey) -> Option<Target> {
+        if let Some(id) = key.cgroup {
+            let path = self.cgroups.get(&id.0)?.path.clone();
+            return Some(Target::Cgroup { id: id.0, path });
+        }
+        let process = key.process?;
+        Some(Target::Process { pid: i32::try_from(process.pid).ok()?, start: process.start_time })
+    }
+
+    /// The node as policy sees it.
+    #[must_use]
+    pub fn snapshot(&self, now: Boot) -> Snapshot {
+        let taken_at = self.clock.time(now);
+        let mut snapshot = Snapshot::at(taken_at);
+        snapshot.agent_started_at = Some(self.started_at);
+        if let Some(reading) = &self.reading {
+            self.fill_node(&mut snapshot, reading);
+        }
+        let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
+        let cgroups = self.cgroups.values().map(|t| t.workload(&self.clock));
+        let processes = self.processes.iter().filter_map(|process| {
+            tracked::process_workload(process, &self.rules, &self.roots, observed_at)
+        });
+        snapshot.workloads = cgroups.chain(processes).collect();
+        for workload in &mut snapshot.workloads {
+            workload.dying = self.departures.dying(&workload.key, &self.clock);
+            workload.protected = workload
+                .protected
+                .or_else(|| self.found_protected.get(&self.target(&workload.key)?).copied());
+        }
+        snapshot
+    }
+
+    fn fill_node(&self, snapshot: &mut Snapshot, reading: &NodeReading) {
+        let observed_at = Some(self.clock.time(reading.at));
+        let memory = &reading.memory;
+        snapshot.node = NodeFacts {
+            memory_total: Some(memory.total),
+            memory_kernel_available: memory.available,
+            memory_root: Some(RootMemory {
+                anon: memory.anon,
+                file: memory.file,
+                inactive_file: memory.inactive_file,
+                active_file: memory.active_file,
+                ..RootMemory::default()
+            }),
+            memory_observed_at: observed_at,
+            swap_total: memory.swap_total,
+            swap_free: memory.swap_free,
+            ..NodeFacts::default()
+        };
+        let mut observe = |signal, available: Option<u64>, capacity| {
+            if let Some(available) = available {
+                snapshot.signals.insert(signal, Observation { available, capacity, observed_at });
+            }
+        };
+        observe(Signal::MemoryAvailable, memory.available_by(self.measure), Some(memory.total));
+        observe(Signal::PidAvailable, reading.pids_available(), reading.task_limit);
+        snapshot.pressure = Some(PressureEvidence {
+            memory_some_us: reading.memory_stall.some_us,
+            memory_full_us: reading.memory_stall.full_us,
+            io_some_us: reading.io_stall.some_us,
+            io_full_us: reading.io_stall.full_us,
+            direct_reclaims: self.direct_reclaims,
+            kswapd_wakes: self.kswapd_wakes,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
