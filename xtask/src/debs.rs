@@ -87,7 +87,11 @@ impl Suite {
     pub(crate) fn versions(&self, package: &str) -> Result<Vec<String>> {
         // "rust-src | 1.95.0+dfsg1-2~bpo13+1 | http://... Packages"
         let table = sh::read(self.apt("apt-cache").args(["madison", package]))?;
-        Ok(table.lines().filter_map(|row| row.split('|').nth(1)).map(|v| v.trim().to_owned()).collect())
+        Ok(table
+            .lines()
+            .filter_map(|row| row.split('|').nth(1))
+            .map(|v| v.trim().to_owned())
+            .collect())
     }
 
     /// Everything `packages` need, themselves included, each as `name=version`; recommendations left out.

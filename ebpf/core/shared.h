@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The maps that this half shares with `ebpf/probes`, and what is done with them: send, count, count as lost.
+ *
+ * Sizes given here are for a loader that gives none. Each of the small objects declares all of these maps; the loader makes
+ * each map once, whichever object comes first.
+ */
+#ifndef EBB_SHARED_H
+#define EBB_SHARED_H
+
+#include "kernel.h"
+#include "wire.h"
+#include <bpf_core_read.h>
+#include <bpf_helpers.h>
+#include <bpf_tracing.h>
+
+/* OOM kills and exits: what must not be crowded out by anything else. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 512 * 1024);
+} VITAL SEC(".maps");
+
+/* Everything else that somebody must react to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 512 * 1024);
+} EVENTS SEC(".maps");
+
+/* Records that found no room, by kind. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EBB_KIND_COUNT);
+	__type(key, u32);
+	__type(value, u64);
+} LOST SEC(".maps");
+
+/* Running totals by cgroup id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, struct ebb_counters);
+} CGROUPS SEC(".maps");
+
+/* Count a record that could not be sent. */
+static __always_inline void lose(u32 kind)
+{
+	u64 *lost = bpf_map_lookup_elem(&LOST, &kind);
+
+	if (lost)
+		*lost += 1;
+}
+
+/* Fill in the header of a record. */
+static __always_inline void head(struct ebb_header *header, u16 kind, u16 len)
+{
+	header->kind = kind;
+	header->len = len;
+	header->cpu = bpf_get_smp_processor_id();
+	header->ts_ns = bpf_ktime_get_boot_ns();
+}
+
+/* Room for a record of type T in a ring, its header filled in; NULL, and counted as lost, when there is none. */
+#define begin_record(ring, T, kind)                                     \
+	({                                                              \
+		T *room = bpf_ringbuf_reserve(ring, sizeof(T), 0);      \
+		if (room)                                               \
+			head((struct ebb_header *)room, kind, sizeof(T)); \
+		else                                                    \
+			lose(kind);                                     \
+		room;                                                   \
+	})
+
+/* Whether the vital ring has room for more than OOM kills, for which its last eighth is kept. */
+static __always_inline bool vital_has_room(void)
+{
+	u64 size = bpf_ringbuf_query(&VITAL, BPF_RB_RING_SIZE);
+
+	return bpf_ringbuf_query(&VITAL, BPF_RB_AVAIL_DATA) < size - size / 8;
+}
+
+/* A cgroup's totals, to be added to with `add`; NULL when the map will not take the cgroup. */
+static __always_inline struct ebb_counters *totals(u64 cgroup)
+{
+	struct ebb_counters *counters = bpf_map_lookup_elem(&CGROUPS, &cgroup);
+
+	if (!counters) {
+		struct ebb_counters zero = {};
+
+		/* Whoever else is first at the same time has put the same zeros there. */
+		bpf_map_update_elem(&CGROUPS, &cgroup, &zero, BPF_NOEXIST);
+		counters = bpf_map_lookup_elem(&CGROUPS, &cgroup);
+	}
+	return counters;
+}
+
+/* Relaxed and with its result unused, because kernels before 5.12 know no addition that returns. */
+static __always_inline void add(u64 *counter, u64 amount)
+{
+	__atomic_fetch_add(counter, amount, __ATOMIC_RELAXED);
+}
+
+/* A name, byte by byte: the verifier lets elements of an array be read one at a time, without a helper. */
+static __always_inline void copy_comm(u8 *to, struct task_struct *task)
+{
+#pragma unroll
+	for (int i = 0; i < EBB_COMM_LEN; i++)
+		to[i] = task->comm[i];
+}
+
+/* Whether a cgroup belongs to the v2 hierarchy; ids of different hierarchies have nothing to do with each other. */
+static __always_inline bool is_v2(struct cgroup *cgroup)
+{
+	return cgroup->root->hierarchy_id == 0;
+}
+
+#endif
