@@ -7,6 +7,8 @@ mod complete;
 mod configured;
 mod events;
 mod node;
+mod plan;
+mod rank;
 mod run;
 mod snapshot;
 
@@ -31,6 +33,10 @@ enum Command {
     Events(events::Args),
     /// Print this node as a snapshot that `ebb plan` accepts.
     Snapshot(snapshot::Args),
+    /// Decide on a saved snapshot and print the plan, what was kept and why.
+    Plan(plan::Args),
+    /// Print the order in which workloads would be ended.
+    Rank(rank::Args),
     /// Print a shell completion script or the manual page.
     Complete(complete::Args),
 }
@@ -78,6 +84,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Rank(args) => rank::run(&args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {

@@ -359,14 +359,26 @@ impl Checker {
         if let (Some(high), Some(low)) = (high, low)
             && low >= high
         {
-            self.refuse(
-                "imageGCLowThresholdPercent",
-                Some(&low.to_string()),
-                format!("not below imageGCHighThresholdPercent = {high}"),
-                format!(
-                    "write a number below {high}, or raise imageGCHighThresholdPercent above {low}"
+            // The one that was written is the one to name; the low one when both were.
+            let (key, value, problem, fix) = match raw.image_gc_low_threshold_percent {
+                Some(_) => (
+                    "imageGCLowThresholdPercent",
+                    low,
+                    format!("not below imageGCHighThresholdPercent = {high}"),
+                    format!(
+                        "write a number below {high}, or raise imageGCHighThresholdPercent above {low}"
+                    ),
                 ),
-            );
+                None => (
+                    "imageGCHighThresholdPercent",
+                    high,
+                    format!("not above imageGCLowThresholdPercent = {low}"),
+                    format!(
+                        "write a number above {low}, or lower imageGCLowThresholdPercent below {high}"
+                    ),
+                ),
+            };
+            self.refuse(key, Some(&value.to_string()), problem, fix);
         }
         let min_age = self.duration(
             "imageMinimumGCAge",

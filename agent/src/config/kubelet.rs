@@ -1,0 +1,44 @@
+//! A KubeletConfiguration as it is: ebb takes the fields on eviction and garbage collection and names the rest.
+use super::{
+    Config, ConfigErrors, Draft, Mode, eviction,
+    section::{Mistakes, Section},
+    tree,
+    tree::Placed,
+};
+use ebb_policy::limits::Options;
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
+    let root = tree(text)?;
+    let mistakes = Mistakes::default();
+    let mut top = Section::top(&root, &mistakes);
+    expect(&mut top, &root, "apiVersion", API_VERSION);
+    expect(&mut top, &root, "kind", KIND);
+    let mut eviction = eviction::read(&mut top);
+    eviction.options = Some(Options::kubelet());
+    let unused = top.unknown().map(|(key, _)| match top.nearest(key) {
+        // A field that the kubelet does not know either is more likely a slip than a field that ebb does not use.
+        Some(known) if strsim::damerau_levenshtein(key, known) <= 2 => {
+            format!("{key} (did you mean {known}?)")
+        }
+        _ => key.clone(),
+    });
+    let mut unused: Vec<String> = unused.collect();
+    unused.sort();
+    let draft = Draft { mode: Mode::Kubernetes, unused, ..Draft::default() };
+    draft.finish(eviction, &root, mistakes)
+}
+
+fn expect(top: &mut Section<'_>, root: &Placed, key: &'static str, expected: &str) {
+    let place = top.value(key).unwrap_or(root);
+    if top.text(key).as_deref() != Some(expected) {
+        top.refuse(
+            key,
+            place,
+            "this is not a KubeletConfiguration of v1beta1",
+            format!("write `{key}: {expected}`"),
+        );
+    }
+}

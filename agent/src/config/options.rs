@@ -1,0 +1,233 @@
+//! ebb's own section: what it does beyond the kubelet, read over the defaults of its mode and printed in full.
+use super::{
+    section::Section,
+    tree::{Node, Placed},
+};
+use ebb_policy::{
+    Millis, Quantity, Signal,
+    limits::{ActiveCache, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims},
+};
+use std::collections::BTreeMap;
+
+const RANKINGS: [(&str, Ranking); 2] =
+    [("kubelet", Ranking::Kubelet), ("attributed", Ranking::Attributed)];
+const VICTIMS: [(&str, Victims); 2] = [("one", Victims::One), ("enough", Victims::Enough)];
+const CACHES: [(&str, ActiveCache); 2] = [
+    ("used", ActiveCache::Used),
+    ("reclaimableUnlessRefaulting", ActiveCache::ReclaimableUnlessRefaulting),
+];
+const REACHES: [(&str, ImageReach); 2] =
+    [("all", ImageReach::All), ("toLowThreshold", ImageReach::ToLowThreshold)];
+
+/// Reads the options over `defaults`.
+pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
+    Options {
+        ranking: section.choice("ranking", &RANKINGS).unwrap_or(defaults.ranking),
+        victims: section.choice("victims", &VICTIMS).unwrap_or(defaults.victims),
+        max_victims: section.number("maxVictims", "from 1 on").unwrap_or(defaults.max_victims),
+        count_dying: section.flag("countDying").unwrap_or(defaults.count_dying),
+        preferences: section.flag("preferences").unwrap_or(defaults.preferences),
+        spread_owners: section.flag("spreadOwners").unwrap_or(defaults.spread_owners),
+        disruption_budgets: section
+            .flag("disruptionBudgets")
+            .unwrap_or(defaults.disruption_budgets),
+        active_cache: section.choice("activeCache", &CACHES).unwrap_or(defaults.active_cache),
+        images_under_pressure: section
+            .choice("imagesUnderPressure", &REACHES)
+            .unwrap_or(defaults.images_under_pressure),
+        forecast: section
+            .section("forecast")
+            .map_or(defaults.forecast, |s| forecast(s, defaults.forecast)),
+        ladder: section.section("ladder").map_or(defaults.ladder, |s| ladder(s, defaults.ladder)),
+        percentage_at_most: bounds(section).unwrap_or(defaults.percentage_at_most),
+        monitoring_period: section
+            .duration("monitoringPeriod")
+            .unwrap_or(defaults.monitoring_period),
+        container_gc_period: section
+            .duration("containerGCPeriod")
+            .unwrap_or(defaults.container_gc_period),
+        image_gc_period: section.duration("imageGCPeriod").unwrap_or(defaults.image_gc_period),
+        quirks: section.section("quirks").map_or(defaults.quirks, |s| quirks(s, defaults.quirks)),
+    }
+}
+
+fn bounds(section: &mut Section<'_>) -> Option<BTreeMap<Signal, Quantity>> {
+    let place = section.value("percentageAtMost")?;
+    let texts = section.text_map("percentageAtMost")?;
+    let mut bounds = BTreeMap::new();
+    for (name, text) in texts {
+        let key = format!("percentageAtMost[{name:?}]");
+        match (Signal::from_name(&name), text.parse::<Quantity>()) {
+            (Some(signal), Ok(bound)) => {
+                bounds.insert(signal, bound);
+            }
+            (None, _) => section.refuse(
+                &key,
+                place,
+                "unknown eviction signal",
+                "write a signal such as memory.available",
+            ),
+            (_, Err(error)) => {
+                section.refuse(
+                    &key,
+                    place,
+                    &format!("{text:?}: {error}"),
+                    "write a quantity such as \"2Gi\"",
+                );
+            }
+        }
+    }
+    Some(bounds)
+}
+
+fn forecast(mut section: Section<'_>, defaults: Forecast) -> Forecast {
+    let forecast = Forecast {
+        enabled: section.flag("enabled").unwrap_or(defaults.enabled),
+        graceful_end: section.duration("gracefulEnd").unwrap_or(defaults.graceful_end),
+        horizon: section.duration("horizon").unwrap_or(defaults.horizon),
+    };
+    section.finish();
+    forecast
+}
+
+fn ladder(mut section: Section<'_>, defaults: Ladder) -> Ladder {
+    let ladder = Ladder {
+        enabled: section.flag("enabled").unwrap_or(defaults.enabled),
+        warn: section.duration("warn").unwrap_or(defaults.warn),
+        reclaim: section.duration("reclaim").unwrap_or(defaults.reclaim),
+        throttle: section.duration("throttle").unwrap_or(defaults.throttle),
+        freeze: section.duration("freeze").unwrap_or(defaults.freeze),
+        reclaim_deadline: section.duration("reclaimDeadline").unwrap_or(defaults.reclaim_deadline),
+        freeze_at_most: section.duration("freezeAtMost").unwrap_or(defaults.freeze_at_most),
+    };
+    section.finish();
+    ladder
+}
+
+fn quirks(mut section: Section<'_>, defaults: Quirks) -> Quirks {
+    let mut flag = |key, default| section.flag(key).unwrap_or(default);
+    let quirks = Quirks {
+        inodes_above_byte_request: flag(
+            "inodesAboveByteRequest",
+            defaults.inodes_above_byte_request,
+        ),
+        writable_layer_unlimited_on_image_fs: flag(
+            "writableLayerUnlimitedOnImageFs",
+            defaults.writable_layer_unlimited_on_image_fs,
+        ),
+        no_reclaim_for_node_fs: flag("noReclaimForNodeFs", defaults.no_reclaim_for_node_fs),
+        container_fs_from_second_pass: flag(
+            "containerFsFromSecondPass",
+            defaults.container_fs_from_second_pass,
+        ),
+        allocatable_wraps: flag("allocatableWraps", defaults.allocatable_wraps),
+        never_used_image_is_old: flag("neverUsedImageIsOld", defaults.never_used_image_is_old),
+    };
+    section.finish();
+    quirks
+}
+
+/// Prints every option.
+pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
+    let Options {
+        ranking,
+        victims,
+        max_victims,
+        count_dying,
+        preferences,
+        spread_owners,
+        disruption_budgets,
+        active_cache,
+        images_under_pressure,
+        forecast,
+        ladder,
+        percentage_at_most,
+        monitoring_period,
+        container_gc_period,
+        image_gc_period,
+        quirks,
+    } = options;
+    let bound = |(signal, bound): (&Signal, &Quantity)| {
+        (signal.name().to_owned(), Node::Text(bound.to_string()).into())
+    };
+    entries([
+        ("ranking", word(&RANKINGS, *ranking)),
+        ("victims", word(&VICTIMS, *victims)),
+        ("maxVictims", Node::Integer((*max_victims).into())),
+        ("countDying", Node::Bool(*count_dying)),
+        ("preferences", Node::Bool(*preferences)),
+        ("spreadOwners", Node::Bool(*spread_owners)),
+        ("disruptionBudgets", Node::Bool(*disruption_budgets)),
+        ("activeCache", word(&CACHES, *active_cache)),
+        ("imagesUnderPressure", word(&REACHES, *images_under_pressure)),
+        ("forecast", print_forecast(forecast)),
+        ("ladder", print_ladder(ladder)),
+        ("percentageAtMost", Node::Map(percentage_at_most.iter().map(bound).collect())),
+        ("monitoringPeriod", length(*monitoring_period)),
+        ("containerGCPeriod", length(*container_gc_period)),
+        ("imageGCPeriod", length(*image_gc_period)),
+        ("quirks", print_quirks(quirks)),
+    ])
+}
+
+fn print_forecast(forecast: &Forecast) -> Node {
+    let Forecast { enabled, graceful_end, horizon } = forecast;
+    Node::Map(entries([
+        ("enabled", Node::Bool(*enabled)),
+        ("gracefulEnd", length(*graceful_end)),
+        ("horizon", length(*horizon)),
+    ]))
+}
+
+fn print_ladder(ladder: &Ladder) -> Node {
+    let Ladder { enabled, warn, reclaim, throttle, freeze, reclaim_deadline, freeze_at_most } =
+        ladder;
+    Node::Map(entries([
+        ("enabled", Node::Bool(*enabled)),
+        ("warn", length(*warn)),
+        ("reclaim", length(*reclaim)),
+        ("throttle", length(*throttle)),
+        ("freeze", length(*freeze)),
+        ("reclaimDeadline", length(*reclaim_deadline)),
+        ("freezeAtMost", length(*freeze_at_most)),
+    ]))
+}
+
+fn print_quirks(quirks: &Quirks) -> Node {
+    let Quirks {
+        inodes_above_byte_request,
+        writable_layer_unlimited_on_image_fs,
+        no_reclaim_for_node_fs,
+        container_fs_from_second_pass,
+        allocatable_wraps,
+        never_used_image_is_old,
+    } = quirks;
+    Node::Map(entries([
+        ("inodesAboveByteRequest", Node::Bool(*inodes_above_byte_request)),
+        ("writableLayerUnlimitedOnImageFs", Node::Bool(*writable_layer_unlimited_on_image_fs)),
+        ("noReclaimForNodeFs", Node::Bool(*no_reclaim_for_node_fs)),
+        ("containerFsFromSecondPass", Node::Bool(*container_fs_from_second_pass)),
+        ("allocatableWraps", Node::Bool(*allocatable_wraps)),
+        ("neverUsedImageIsOld", Node::Bool(*never_used_image_is_old)),
+    ]))
+}
+
+/// Named values as the entries of a section.
+pub(super) fn entries<const N: usize>(named: [(&str, Node); N]) -> Vec<(String, Placed)> {
+    named.into_iter().map(|(key, node)| (key.to_owned(), node.into())).collect()
+}
+
+/// A duration in a form that reads back exactly.
+fn length(length: Millis) -> Node {
+    Node::Text(if length.0.is_multiple_of(1000) {
+        format!("{}s", length.0 / 1000)
+    } else {
+        format!("{}ms", length.0)
+    })
+}
+
+/// The word for a choice.
+pub(super) fn word<T: PartialEq>(words: &[(&str, T)], value: T) -> Node {
+    let found = words.iter().find(|(_, choice)| *choice == value);
+    found.map_or(Node::Null, |(word, _)| Node::Text((*word).to_owned()))
+}

@@ -1,0 +1,124 @@
+//! What a configuration file may say, and what each mistake in one looks like.
+use super::{Config, MemoryMeasure, Mode};
+use ebb_policy::limits::{Ranking, Victims};
+
+fn mistakes(text: &str) -> Vec<String> {
+    Config::parse(text).unwrap_err().to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_built_in_defaults_are_valid_and_bounded() {
+    let config = Config::standalone_default();
+    assert_eq!(config.mode, Mode::Standalone);
+    let thresholds = config.limits.thresholds();
+    let memory = thresholds[0].value.resolve(Some(1 << 40));
+    assert_eq!(memory.to_string(), "1Gi");
+    assert_eq!(thresholds[0].value.resolve(Some(2 << 30)).ceil(), 107_374_184);
+    assert!(thresholds.iter().any(|t| t.signal.name() == "pid.available"));
+}
+
+#[test]
+fn reading_what_was_printed_gives_the_same_configuration() {
+    let text = r#"
+evictionHard: { memory.available: "7%", nodefs.available: 1.5Gi }
+evictionSoft: { memory.available: 10% }
+evictionSoftGracePeriod: { memory.available: 90s }
+evictionMinimumReclaim: { memory.available: "0" }
+evictionMaxPodGracePeriod: -1
+enforceNodeAllocatable: [none]
+ebb:
+  mode: kubernetes
+  enforce: true
+  memoryAvailable: workingSet
+  protected: ["system.slice/*.service", "with space and \"quotes\": #"]
+  priorities: [{ match: "batch*", priority: -5 }, { match: "*", priority: 7 }]
+  incidents: { directory: /var/lib/ebb/incidents }
+  ranking: attributed
+  percentageAtMost: { memory.available: 1500M }
+  forecast: { enabled: true, gracefulEnd: 1500ms }
+  quirks: { noReclaimForNodeFs: false }
+"#;
+    let once = Config::parse(text).unwrap();
+    let again = Config::parse(&once.to_yaml()).unwrap();
+    assert_eq!(once, again);
+    assert_eq!(once.memory_available, MemoryMeasure::WorkingSet);
+    assert_eq!(once.limits.options().ranking, Ranking::Attributed);
+    assert_eq!(once.limits.options().victims, Victims::One, "the default of the mode");
+    assert_eq!(once.incidents.unwrap().keep, 100);
+}
+
+#[test]
+fn an_unknown_key_suggests_the_nearest_with_its_line() {
+    assert_eq!(
+        mistakes("evictionMaxPodGracePeriod: 5\nevictionHrad: {}\n"),
+        ["configuration:2: evictionHrad: unknown key; did you mean `evictionHard`?"]
+    );
+    assert_eq!(
+        mistakes("ebb:\n  colour: red\n"),
+        ["configuration:2: ebb.colour: unknown key; remove it"]
+    );
+}
+
+#[test]
+fn all_mistakes_are_reported_together_in_the_order_of_the_file() {
+    let found = mistakes(
+        "evictionHard:\n  memory.available: 10 Mi\n  nodefs.available: 120%\nimageGCHighThresholdPercent: 70\nebb:\n  victims: two\n",
+    );
+    assert_eq!(
+        found,
+        [
+            "configuration:2: evictionHard[\"memory.available\"] = \"10 Mi\": not a number followed by a suffix; write a positive quantity such as \"100Mi\", or a percentage such as \"5%\"",
+            "configuration:3: evictionHard[\"nodefs.available\"] = \"120%\": a percentage is between 0% and 100%; write a positive quantity such as \"100Mi\", or a percentage such as \"5%\"",
+            "configuration:4: imageGCHighThresholdPercent = \"70\": not above imageGCLowThresholdPercent = 80; write a number above 80, or lower imageGCLowThresholdPercent below 70",
+            "configuration:6: ebb.victims = \"two\": not one of the choices; write one of one, enough",
+        ]
+    );
+}
+
+#[test]
+fn a_soft_threshold_that_the_hard_one_forestalls_is_warned_about() {
+    let text = "evictionHard: {memory.available: 500Mi}\nevictionSoft: {memory.available: 300Mi}\nevictionSoftGracePeriod: {memory.available: 1m}\n";
+    let config = Config::parse(text).unwrap();
+    let warnings: Vec<String> = config.limits.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "evictionSoft[\"memory.available\"] = \"300Mi\": not above evictionHard[\"memory.available\"] = \"500Mi\", which acts first and at once; raise the soft threshold above \"500Mi\" or lower the hard one below \"300Mi\""
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_yaml_or_not_a_section_is_one_clear_mistake() {
+    assert!(mistakes("evictionHard: [")[0].contains("not YAML that can be read"));
+    assert_eq!(
+        mistakes("- a\n- b\n"),
+        [
+            "configuration:1: the file: a list where keys belong; write keys and values, as in `key: value`"
+        ]
+    );
+}
+
+#[test]
+fn a_kubelet_configuration_is_read_as_it_is_and_the_rest_named() {
+    let text = r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "evictionHard": {"memory.available": "200Mi"}, "clusterDNS": ["10.0.0.1"], "evictonSoft": {}, "featureGates": {"X": true}}"#;
+    let config = super::kubelet::parse(text).unwrap();
+    assert_eq!(config.mode, Mode::Kubernetes);
+    assert_eq!(
+        config.unused,
+        ["clusterDNS", "evictonSoft (did you mean evictionSoft?)", "featureGates"]
+    );
+    let signals: Vec<&str> = config.limits.thresholds().iter().map(|t| t.signal.name()).collect();
+    assert_eq!(signals, ["memory.available", "allocatableMemory.available"]);
+}
+
+#[test]
+fn another_kind_of_file_is_not_taken_for_a_kubelet_configuration() {
+    let errors = super::kubelet::parse("apiVersion: v1\nkind: Pod\n").unwrap_err().to_string();
+    assert!(
+        errors.contains("apiVersion = \"v1\": this is not a KubeletConfiguration of v1beta1"),
+        "{errors}"
+    );
+    assert!(errors.contains("kind = \"Pod\""), "{errors}");
+}
