@@ -17,6 +17,8 @@ mod checks;
 mod init;
 mod node;
 mod observer;
+mod privileges;
+mod probing;
 mod registry;
 mod runner;
 mod wait;

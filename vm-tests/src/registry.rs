@@ -1,5 +1,6 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
-use crate::{bench, checks};
+use crate::bench;
+use crate::checks::{self, attribution, programs};
 use anyhow::Result;
 
 /// One test.
@@ -42,6 +43,15 @@ pub(crate) const TESTS: &[Test] = &[
     test("this_kernel_has_what_ebb_builds_on", "small", 30, checks::kernel::has_the_basics),
     test("cgroup_kill_empties_a_subtree", "small", 60, checks::kernel::cgroup_kill),
     test("a_limited_cgroup_is_oom_killed_alone", "small", 60, checks::kernel::limited_oom),
+    test("this_kernel_can_run_our_programs", "small", 60, programs::run_here),
+    test("two_capabilities_are_enough", "small", 60, programs::run_with_two_capabilities),
+    test("every_exit_is_delivered_or_counted", "small", 240, programs::every_exit),
+    test("a_full_ring_counts_what_it_loses", "small", 90, programs::small_ring),
+    test("lockdown_leaves_the_rust_tier_alive", "lockdown", 90, programs::survive_lockdown),
+    test("an_oom_kill_is_blamed_on_the_limit", "small", 90, attribution::limited_oom),
+    test("an_oom_kill_without_limit_is_the_nodes", "small", 120, attribution::global_oom),
+    test("fork_counters_agree_with_the_files", "small", 90, attribution::fork_counter),
+    test("thrash_counters_agree_with_the_files", "small", 120, attribution::thrash_counters),
 ];
 
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.

@@ -37,6 +37,11 @@ pub(crate) struct Args {
     repeat: usize,
 }
 
+/// Every test on every kernel, as `cargo xtask test` does.
+pub(crate) fn all() -> Result<()> {
+    run(&Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1 })
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut lab = lab::Lab::open(&args.kernels)?;
     let wanted = |test: &Test| {

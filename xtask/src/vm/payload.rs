@@ -36,7 +36,7 @@ impl Payload {
         build.current_dir(sh::root());
         build.args(["build", "--quiet", "--release", "--target", TARGET]);
         build.args(["--package", "ebb", "--package", "ebb-vm-tests"]);
-        build.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        build.env("RUSTFLAGS", "-C target-feature=+crt-static");
         sh::run(&mut build)?;
         let dir = sh::target().join(TARGET).join("release");
         Ok(Self { agent: dir.join("ebb"), runner: dir.join("ebb-guest") })
