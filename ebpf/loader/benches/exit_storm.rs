@@ -1,0 +1,90 @@
+//! How many exits are lost when processes end as fast as this machine can make them, with rings of several sizes.
+//!
+//! Prints a table in Markdown. Needs root and the BPF objects. The reader shares the machine with the storm, one process per
+//! CPU making others that end at once, which is the worst that a fork bomb can do to it.
+use ebb_probes::{KernelEvent, Options, ProbeSet, Probes, survey};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// Processes per CPU.
+const EACH: usize = 20_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    println!("| vital ring | exits | exits/s | delivered | lost | reader's CPU |");
+    println!("|---|---|---|---|---|---|");
+    for kib in [4, 64, 512] {
+        let options = Options { vital_bytes: kib * 1024, ..Options::default() };
+        let set = ProbeSet::for_host(&survey(), &options);
+        let mut probes = runtime.block_on(async { Probes::attach(&set, &options) })?;
+        let began = Instant::now();
+        let storms: Vec<Pid> = (0..cpus).map(|_| storm()).collect::<Result<_, _>>()?;
+        let mut events = Vec::new();
+        let (mut delivered, mut ended, mut took) = (0u64, 0, Duration::ZERO);
+        let before = cpu_time();
+        runtime.block_on(async {
+            // The storms' own exits come last; after them the ring is read until it stays empty.
+            while tokio::time::timeout(Duration::from_millis(500), probes.next(&mut events))
+                .await
+                .is_ok()
+            {
+                for event in events.drain(..) {
+                    if let KernelEvent::Exit { pid, .. } = event {
+                        delivered += 1;
+                        if storms.iter().any(|storm| u32::try_from(storm.as_raw()) == Ok(pid)) {
+                            ended += 1;
+                            took = began.elapsed();
+                        }
+                    }
+                }
+            }
+        });
+        let cpu = cpu_time() - before;
+        for storm in storms {
+            waitpid(storm, None)?;
+        }
+        if ended < cpus {
+            took = began.elapsed();
+        }
+        let lost = probes.lost()?.exits;
+        let total = delivered + lost;
+        println!(
+            "| {kib} KiB | {total} | {:.0} | {delivered} | {lost} | {:.0} % |",
+            total as f64 / took.as_secs_f64(),
+            100.0 * cpu.as_secs_f64() / took.as_secs_f64(),
+        );
+    }
+    Ok(())
+}
+
+/// A process that makes others which end at once.
+fn storm() -> nix::Result<Pid> {
+    // SAFETY: this process has one thread here (the runtime is single-threaded), so the child may do what it likes.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => {
+            for _ in 0..EACH {
+                // SAFETY: as above; the grandchild does nothing but end.
+                match unsafe { fork() } {
+                    Ok(ForkResult::Parent { child }) => {
+                        let _ = waitpid(child, None);
+                    }
+                    // SAFETY: ends the process without running what its parent has registered.
+                    Ok(ForkResult::Child) => unsafe { nix::libc::_exit(0) },
+                    Err(_) => break,
+                }
+            }
+            // SAFETY: as above.
+            unsafe { nix::libc::_exit(0) }
+        }
+    }
+}
+
+/// CPU time of this process.
+fn cpu_time() -> Duration {
+    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    nix::time::clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}

@@ -1,0 +1,418 @@
+//! The programs on the kernel that the tests run on: what attaches tells the truth, and what is lost is counted.
+//!
+//! Needs root and the objects that `cargo xtask bpf` makes. Without them every test is reported as ignored, with the
+//! reason. Kernels that offer more or less than this one are the guests' business (`vm-tests`).
+use ebb_probes::{
+    CgroupChange, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeSet,
+    ProbeState, Probes, survey,
+};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+type Test = fn() -> Result<(), Failed>;
+
+const TESTS: [(&str, Test); 8] = [
+    ("what_is_not_attached_says_why", what_is_not_attached_says_why),
+    ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
+    ("a_process_ends_once_whichever_thread_is_last", threads),
+    ("a_ring_of_one_page_overflows_and_says_so", small_ring),
+    ("a_cgroup_is_seen_from_its_making_to_its_release", cgroup),
+    ("forks_and_execs_are_counted_for_their_cgroup", forks),
+    ("an_oom_kill_names_the_victim", oom_kill),
+    ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
+];
+
+/// Set in a child of this program: what it is to do.
+const ROLE: &str = "EBB_TEST_ROLE";
+
+fn main() -> ExitCode {
+    if let Ok(role) = std::env::var(ROLE) {
+        return play(&role);
+    }
+    let obstacle = obstacle();
+    if let Some(reason) = &obstacle {
+        eprintln!("ignoring {} tests: {reason}", TESTS.len());
+    }
+    let trials =
+        TESTS.map(|(name, test)| Trial::test(name, test).with_ignored_flag(obstacle.is_some()));
+    let mut arguments = Arguments::from_args();
+    // Each test counts what the whole machine does.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
+}
+
+/// Why no test can run here.
+fn obstacle() -> Option<String> {
+    let host = survey();
+    if !host.capabilities.allow_tracing() {
+        return Some("CAP_BPF and CAP_PERFMON are missing; run as root".to_owned());
+    }
+    host.objects.is_empty().then(|| "no BPF objects; run `cargo xtask bpf` first".to_owned())
+}
+
+/// Attached programs with a runtime of their own.
+struct Watch {
+    runtime: tokio::runtime::Runtime,
+    probes: Probes,
+    events: Vec<KernelEvent>,
+}
+
+impl Watch {
+    fn start(options: &Options) -> Result<Self, Failed> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let set = ProbeSet::for_host(&survey(), options);
+        let probes = runtime.block_on(async { Probes::attach(&set, options) })?;
+        Ok(Self { runtime, probes, events: Vec::new() })
+    }
+
+    /// Read events until `done` or a deadline; the events stay in `self.events`.
+    fn until(&mut self, done: impl Fn(&[KernelEvent]) -> bool) -> Result<bool, Failed> {
+        let deadline = tokio::time::Instant::from_std(Instant::now() + Duration::from_secs(20));
+        let Self { runtime, probes, events } = self;
+        runtime.block_on(async {
+            while !done(events) {
+                match tokio::time::timeout_at(deadline, probes.next(events)).await {
+                    Ok(result) => result?,
+                    Err(_) => return Ok(false),
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Read what is there already and what comes in a moment.
+    fn settle(&mut self) -> Result<(), Failed> {
+        let Self { runtime, probes, events } = self;
+        runtime.block_on(async {
+            while let Ok(result) =
+                tokio::time::timeout(Duration::from_millis(300), probes.next(events)).await
+            {
+                result?;
+            }
+            Ok(())
+        })
+    }
+
+    fn needs(&self, fact: Fact) -> Result<(), Failed> {
+        let states = || self.probes.status().iter().filter(|probe| probe.feeds == fact);
+        if self.probes.tells(fact) {
+            return Ok(());
+        }
+        let states: Vec<_> = states().map(|probe| (probe.name, &probe.state)).collect();
+        Err(format!("nothing tells {fact:?} here: {states:?}").into())
+    }
+}
+
+/// How often each process of `pids` was reported to have ended.
+fn ends(events: &[KernelEvent], pids: &HashSet<u32>) -> HashMap<u32, usize> {
+    let mut ends = HashMap::new();
+    for event in events {
+        if let KernelEvent::Exit { pid, .. } = event
+            && pids.contains(pid)
+        {
+            *ends.entry(*pid).or_default() += 1;
+        }
+    }
+    ends
+}
+
+fn what_is_not_attached_says_why() -> Result<(), Failed> {
+    let watch = Watch::start(&Options::default())?;
+    for probe in watch.probes.status() {
+        if let ProbeState::Absent(reason) | ProbeState::Refused(reason) = &probe.state {
+            assert!(!reason.is_empty(), "{} is not attached for no reason", probe.name);
+        }
+    }
+    // What needs only tracepoints is there on every host that takes programs at all, whatever it does with functions.
+    for fact in [
+        Fact::Exits,
+        Fact::Forks,
+        Fact::Execs,
+        Fact::CgroupsCreated,
+        Fact::CgroupsRemoved,
+        Fact::CgroupsPopulated,
+        Fact::DirectReclaim,
+        Fact::KswapdWakes,
+        Fact::OomKills,
+    ] {
+        watch.needs(fact)?;
+    }
+    Ok(())
+}
+
+fn every_exit() -> Result<(), Failed> {
+    // The way that keeps its own account of who has been told, where the kernel would do that for us, is held to the same.
+    for leave_out in [vec![], vec!["exit_group_dead".to_owned()]] {
+        let mut watch = Watch::start(&Options { leave_out, ..Options::default() })?;
+        watch.needs(Fact::Exits)?;
+        let mut pids = HashSet::new();
+        for _ in 0..100 {
+            let children: Vec<Child> = (0..20)
+                .map(|n| Command::new(if n % 2 == 0 { "true" } else { "false" }).spawn())
+                .collect::<Result<_, _>>()?;
+            for mut child in children {
+                pids.insert(child.id());
+                child.wait()?;
+            }
+            watch.until(|_| true)?;
+        }
+        watch.until(|events| ends(events, &pids).len() == pids.len())?;
+        watch.settle()?;
+        let ends = ends(&watch.events, &pids);
+        let missing = pids.len() - ends.len();
+        let lost = watch.probes.lost()?;
+        assert!(missing as u64 <= lost.exits, "{missing} exits are missing, {lost:?}");
+        assert!(ends.values().all(|times| *times == 1), "an exit was delivered twice");
+        assert_eq!(lost.corrupt, 0);
+        let statuses = watch.events.iter().filter_map(|event| match event {
+            KernelEvent::Exit { pid, status, scope: ExitScope::Process, .. }
+                if pids.contains(pid) =>
+            {
+                Some(*status)
+            }
+            _ => None,
+        });
+        let failed = statuses.filter(|status| *status == Some(ExitStatus::Code(1))).count();
+        assert!(failed + missing >= pids.len() / 2, "{failed} of {} failed", pids.len());
+    }
+    Ok(())
+}
+
+fn threads() -> Result<(), Failed> {
+    for leave_out in [vec![], vec!["exit_group_dead".to_owned()]] {
+        let mut watch = Watch::start(&Options { leave_out, ..Options::default() })?;
+        let mut pids = HashSet::new();
+        let roles = [("leader-first", 20), ("together", 500)];
+        for role in roles.iter().flat_map(|(role, times)| std::iter::repeat_n(role, *times)) {
+            let mut child = act(role).spawn()?;
+            pids.insert(child.id());
+            child.wait()?;
+        }
+        watch.until(|events| ends(events, &pids).len() == pids.len())?;
+        watch.settle()?;
+        let ends = ends(&watch.events, &pids);
+        assert_eq!(watch.probes.lost()?.exits, 0);
+        assert_eq!(ends.len(), pids.len());
+        assert!(ends.values().all(|times| *times == 1), "told more than once: {ends:?}");
+    }
+    Ok(())
+}
+
+fn small_ring() -> Result<(), Failed> {
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
+    let mut watch =
+        Watch::start(&Options { vital_bytes: u32::try_from(page)?, ..Options::default() })?;
+    watch.needs(Fact::Exits)?;
+    let mut pids = HashSet::new();
+    for _ in 0..500 {
+        let mut child = Command::new("true").spawn()?;
+        pids.insert(child.id());
+        child.wait()?;
+    }
+    watch.settle()?;
+    let delivered = ends(&watch.events, &pids).len();
+    let lost = watch.probes.lost()?;
+    assert!(delivered > 0 && delivered < pids.len(), "{delivered} delivered from one page");
+    assert!(delivered as u64 + lost.exits >= pids.len() as u64, "{delivered} delivered, {lost:?}");
+    // Read empty, it takes records again.
+    let mut child = Command::new("true").spawn()?;
+    let last = HashSet::from([child.id()]);
+    child.wait()?;
+    assert!(watch.until(|events| ends(events, &last).len() == 1)?);
+    Ok(())
+}
+
+fn cgroup() -> Result<(), Failed> {
+    let mut watch = Watch::start(&Options::default())?;
+    let dir = Directory::make(&mount("cgroup2")?, "made")?;
+    let id = fs::metadata(&dir.0)?.ino();
+    let name = dir.0.file_name().map(|name| name.to_string_lossy().into_owned());
+    let mut child = Command::new("sleep").arg("60").spawn()?;
+    fs::write(dir.0.join("cgroup.procs"), child.id().to_string())?;
+    child.kill()?;
+    child.wait()?;
+    let populated = |now: bool| move |event: &KernelEvent| matches!(event, KernelEvent::Cgroup { change, .. } if *change == CgroupChange::Populated(now));
+    assert!(watch.until(|events| events.iter().any(populated(false)))?);
+    drop(dir);
+    assert!(watch.until(|events| {
+        let mut released = events.iter();
+        released.any(|event| matches!(event, KernelEvent::Cgroup { id: it, change: CgroupChange::Released, .. } if *it == id))
+    })?);
+
+    let of_it = watch.events.iter().filter_map(|event| match event {
+        KernelEvent::Cgroup { id: it, change, path, parent, .. } if *it == id => {
+            Some((*change, path.clone(), *parent))
+        }
+        _ => None,
+    });
+    let of_it: Vec<_> = of_it.collect();
+    let changes: Vec<_> = of_it.iter().map(|(change, ..)| *change).collect();
+    assert_eq!(
+        changes,
+        [
+            CgroupChange::Created,
+            CgroupChange::Populated(true),
+            CgroupChange::Populated(false),
+            CgroupChange::Removed,
+            CgroupChange::Released,
+        ]
+    );
+    let (_, path, parent) = &of_it[0];
+    assert_eq!(path.as_deref().and_then(|path| path.strip_prefix('/')), name.as_deref());
+    assert_eq!(*parent, Some(fs::metadata(mount("cgroup2")?)?.ino()));
+    Ok(())
+}
+
+fn forks() -> Result<(), Failed> {
+    let watch = Watch::start(&Options::default())?;
+    let own = fs::read_to_string("/proc/self/cgroup")?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).ok_or("not in cgroup v2")?;
+    let id = fs::metadata(mount("cgroup2")?.join(own))?.ino();
+    let read = || -> Result<_, Failed> {
+        let totals = watch.probes.totals()?;
+        Ok(totals.cgroups.get(&id).copied().unwrap_or_default())
+    };
+    let before = read()?;
+    for _ in 0..50 {
+        Command::new("true").spawn()?.wait()?;
+    }
+    let after = read()?;
+    let grown = |of: fn(&ebb_probes::CgroupTotals) -> Option<u64>| {
+        Some(of(&after)? - of(&before).unwrap_or(0))
+    };
+    assert!(grown(|totals| totals.forks).is_some_and(|forks| forks >= 50), "{before:?} {after:?}");
+    assert!(grown(|totals| totals.execs).is_some_and(|execs| execs >= 50), "{before:?} {after:?}");
+    Ok(())
+}
+
+fn oom_kill() -> Result<(), Failed> {
+    let mut watch = Watch::start(&Options::default())?;
+    watch.needs(Fact::OomKills)?;
+    // Whichever hierarchy has the memory controller.
+    let (dir, limit) = match Directory::make(&mount("cgroup2")?, "oom") {
+        Ok(dir) if dir.0.join("memory.max").exists() => (dir, "memory.max"),
+        _ => (Directory::make(Path::new("/sys/fs/cgroup/memory"), "oom")?, "memory.limit_in_bytes"),
+    };
+    fs::write(dir.0.join(limit), "16M")?;
+    let mut child = act("eat").env("EBB_TEST_CGROUP", &dir.0).stderr(Stdio::null()).spawn()?;
+    let victim = child.id();
+    child.wait()?;
+    let of_it =
+        |event: &KernelEvent| matches!(event, KernelEvent::OomKill { pid, .. } if *pid == victim);
+    assert!(watch.until(|events| events.iter().any(of_it))?, "no OOM kill of {victim}");
+    let Some(KernelEvent::OomKill { limit, started_ns, .. }) =
+        watch.events.iter().find(|e| of_it(e))
+    else {
+        return Err("unreachable: it was just there".into());
+    };
+    assert!(*started_ns > 0);
+    let id = fs::metadata(&dir.0)?.ino();
+    if watch.probes.tells(Fact::OomLimits) {
+        assert!([OomLimit::Cgroup(id), OomLimit::CgroupV1(id)].contains(limit), "{limit:?}");
+    } else {
+        assert_eq!(*limit, OomLimit::Unknown);
+    }
+    Ok(())
+}
+
+fn nothing() -> Result<(), Failed> {
+    let mut watch =
+        Watch::start(&Options { leave_out: vec!["all".to_owned()], ..Options::default() })?;
+    Command::new("true").spawn()?.wait()?;
+    watch.settle()?;
+    assert!(watch.events.is_empty());
+    assert_eq!(watch.probes.lost()?.total(), 0);
+    assert!(watch.probes.totals()?.cgroups.is_empty());
+    assert!(watch.probes.status().iter().all(|p| matches!(p.state, ProbeState::Absent(_))));
+    Ok(())
+}
+
+/// Where a file system of this type is mounted.
+fn mount(kind: &str) -> Result<PathBuf, Failed> {
+    let mounts = fs::read_to_string("/proc/mounts")?;
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (dir, its_kind) = (fields.next()?, fields.next()?);
+        (its_kind == kind).then(|| PathBuf::from(dir))
+    });
+    mount.ok_or_else(|| format!("no {kind} is mounted").into())
+}
+
+/// A cgroup of a test's own, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make(parent: &Path, name: &str) -> Result<Self, Failed> {
+        let dir = parent.join(format!("ebb-test-{name}-{}", std::process::id()));
+        fs::create_dir(&dir)?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A process that has been waited for can still be on its way out of the cgroup.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// This program again, in another role.
+fn act(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.env(ROLE, role);
+    command
+}
+
+fn play(role: &str) -> ExitCode {
+    match role {
+        // The first thread ends before the others.
+        "leader-first" => {
+            for _ in 0..3 {
+                std::thread::spawn(|| std::thread::sleep(Duration::from_millis(20)));
+            }
+            // SAFETY: ends the calling thread only; what it holds is not needed by the others.
+            unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
+            ExitCode::FAILURE
+        }
+        // Two threads end at the same time, again and again in different distances.
+        "together" => {
+            static READY: AtomicUsize = AtomicUsize::new(0);
+            let end = || {
+                READY.fetch_add(1, Ordering::SeqCst);
+                while READY.load(Ordering::SeqCst) < 2 {
+                    std::hint::spin_loop();
+                }
+                // SAFETY: ends the calling thread only; what it holds is not needed by the other.
+                unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
+            };
+            std::thread::spawn(end);
+            end();
+            ExitCode::FAILURE
+        }
+        "eat" => {
+            let Some(cgroup) = std::env::var_os("EBB_TEST_CGROUP") else {
+                return ExitCode::FAILURE;
+            };
+            let entered = fs::write(Path::new(&cgroup).join("cgroup.procs"), "0");
+            if entered.is_err() {
+                return ExitCode::FAILURE;
+            }
+            let mut eaten = Vec::new();
+            // Ends at 256 MiB if no limit does.
+            for _ in 0..256 {
+                eaten.push(vec![1u8; 1 << 20]);
+            }
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::FAILURE,
+    }
+}
