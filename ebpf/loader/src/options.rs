@@ -8,7 +8,7 @@ pub struct Options {
     pub vital_bytes: u32,
     /// Size in bytes of the ring for everything else; a power of two and at least one page.
     pub events_bytes: u32,
-    /// How many cgroups are counted at once; the one that was longest idle is forgotten for a new one.
+    /// How many cgroups are counted at once, at least; the one that was longest idle is forgotten for a new one.
     pub cgroups: u32,
     /// How long an event whose program does not wake the agent waits at most.
     pub drain_every: Duration,

@@ -3,7 +3,7 @@ use crate::attach::{self, AttachError, Attached, ProbeState, ProbeStatus};
 use crate::catalogue::Fact;
 use crate::core_tier::CoreTier;
 use crate::event::KernelEvent;
-use crate::ring::{self, Drained, Ready, Ring, RingError};
+use crate::ring::{self, Ring, RingError};
 use crate::rust_tier::{Forward, RustTier};
 use crate::shared_maps::{EVENTS, SharedMaps, VITAL};
 use crate::totals::{self, Lost, Totals, TotalsError};
@@ -11,8 +11,12 @@ use crate::{Options, ProbeSet};
 use aya_log::EbpfLogger;
 use nix::unistd::{SysconfVar, sysconf};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
+
+/// For how long after a memory event more of them may come without waking the reader: longer than the second of silence
+/// after which `memory_events.bpf.c` wakes it again.
+const UNANNOUNCED: Duration = Duration::from_secs(2);
 
 /// ebb's programs at work. Dropping it detaches them all.
 pub struct Probes {
@@ -22,6 +26,8 @@ pub struct Probes {
     messages: Option<Messages>,
     maps: SharedMaps,
     drain_every: Duration,
+    /// Until when records may come that do not wake the reader.
+    unannounced_until: Option<Instant>,
     /// Held for their links, which live as long as these.
     _tiers: (Option<RustTier>, CoreTier),
 }
@@ -46,6 +52,7 @@ impl Probes {
             events: ring(EVENTS)?,
             messages: logger.map(Messages::open).transpose()?,
             drain_every: options.drain_every,
+            unannounced_until: None,
             _tiers: (rust, core),
             maps,
             status,
@@ -71,27 +78,31 @@ impl Probes {
     pub async fn next(&mut self, batch: &mut Vec<KernelEvent>) -> Result<(), RingError> {
         let before = batch.len();
         loop {
-            // Not only what was waited for: some programs never wake the reader, and a full batch leaves records behind.
+            // Before any waiting: some programs do not wake the reader, and a full batch leaves records behind.
             self.drain(batch);
             if batch.len() > before {
                 return Ok(());
             }
+            let look_in = self.unannounced_until.is_some_and(|until| Instant::now() < until);
             let Self { vital, events, messages, drain_every, .. } = self;
             tokio::select! {
                 biased;
-                ready = ready(vital) => ready?.drain(batch),
-                ready = ready(events) => ready?.drain(batch),
+                result = ready(vital) => result?,
+                result = ready(events) => result?,
                 result = forward(messages) => result?,
-                // Without rings there is nothing that could have arrived unannounced.
-                () = tokio::time::sleep(*drain_every), if events.is_some() => {}
+                () = tokio::time::sleep(*drain_every), if look_in => {}
             }
         }
     }
 
     /// Take what the rings hold now, without waiting.
     fn drain(&mut self, batch: &mut Vec<KernelEvent>) {
+        let before = batch.len();
         for ring in [&mut self.vital, &mut self.events].into_iter().flatten() {
-            let _: Drained = ring.drain(batch);
+            ring.drain(batch);
+        }
+        if batch[before..].iter().any(|event| matches!(event, KernelEvent::MemoryEvent { .. })) {
+            self.unannounced_until = Some(Instant::now() + UNANNOUNCED);
         }
     }
 
@@ -113,7 +124,7 @@ impl Probes {
     }
 }
 
-async fn ready(ring: &mut Option<Ring>) -> Result<Ready<'_>, RingError> {
+async fn ready(ring: &mut Option<Ring>) -> Result<(), RingError> {
     match ring {
         Some(ring) => ring.ready().await,
         None => std::future::pending().await,
@@ -138,9 +149,7 @@ impl Messages {
 /// Wait for messages and pass them on.
 async fn forward(messages: &mut Option<Messages>) -> Result<(), RingError> {
     let Some(Messages { logger, fd }) = messages else { return std::future::pending().await };
-    let guard = fd.readable().await;
-    let mut guard = guard.map_err(|source| RingError::Wait { name: MESSAGES, source })?;
+    ring::wait(MESSAGES, fd).await?;
     logger.flush();
-    guard.clear_ready();
     Ok(())
 }

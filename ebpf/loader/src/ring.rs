@@ -6,7 +6,7 @@ use aya::maps::{Map, MapData, MapError, RingBuf};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use tokio::io::Interest;
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::unix::AsyncFd;
 
 /// Most events taken from a ring at once, so that a flood in one cannot keep its reader from everything else.
 const BATCH: usize = 4096;
@@ -40,15 +40,6 @@ pub(crate) struct Ring {
     corrupt: u64,
 }
 
-/// Whether a ring has more than was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
-    /// It is empty.
-    Empty,
-    /// There may be more.
-    Full,
-}
-
 impl Ring {
     pub(crate) fn open(name: &'static str, map: BorrowedFd<'_>) -> Result<Self, RingError> {
         let open = |source| RingError::Open { name, source };
@@ -63,34 +54,29 @@ impl Ring {
         self.corrupt
     }
 
-    /// Take what is there, up to a batch.
-    pub(crate) fn drain(&mut self, events: &mut Vec<KernelEvent>) -> Drained {
-        drain(&mut self.ring, &mut self.corrupt, events)
-    }
-
-    /// Wait until the kernel says that there is something. Safe to cancel.
-    pub(crate) async fn ready(&mut self) -> Result<Ready<'_>, RingError> {
-        let Self { name, ring, fd, corrupt } = self;
-        let guard = fd.readable().await.map_err(|source| RingError::Wait { name, source })?;
-        Ok(Ready { guard, ring, corrupt })
-    }
-}
-
-/// A ring that the kernel has reported to hold something.
-pub(crate) struct Ready<'a> {
-    guard: AsyncFdReadyGuard<'a, OwnedFd>,
-    ring: &'a mut RingBuf<MapData>,
-    corrupt: &'a mut u64,
-}
-
-impl Ready<'_> {
-    /// Take what is there, up to a batch. Only an empty ring is waited for again: the kernel reports a record to a
-    /// reader that had caught up, so what is left behind would never be reported.
-    pub(crate) fn drain(mut self, events: &mut Vec<KernelEvent>) {
-        if drain(self.ring, self.corrupt, events) == Drained::Empty {
-            self.guard.clear_ready();
+    /// Take what is there, up to a batch. Takes nothing only when there is nothing.
+    pub(crate) fn drain(&mut self, events: &mut Vec<KernelEvent>) {
+        for _ in 0..BATCH {
+            let Some(bytes) = self.ring.next() else { return };
+            take(&bytes, &mut self.corrupt, events);
         }
     }
+
+    /// Wait until the kernel says that there is something new. Safe to cancel.
+    ///
+    /// To be called when [`Ring::drain`] has taken nothing: the kernel reports a record to a reader that has caught up, so
+    /// what was left behind would never be reported. What it reports while the ring is being drained is not lost
+    /// either, because the report is taken back before and not after.
+    pub(crate) async fn ready(&mut self) -> Result<(), RingError> {
+        wait(self.name, &self.fd).await
+    }
+}
+
+/// Wait until a watched descriptor can be read, and watch on.
+pub(crate) async fn wait(name: &'static str, fd: &AsyncFd<OwnedFd>) -> Result<(), RingError> {
+    let guard = fd.readable().await;
+    guard.map_err(|source| RingError::Wait { name, source })?.clear_ready();
+    Ok(())
 }
 
 /// Have the runtime watch a descriptor for reading.
@@ -102,16 +88,35 @@ pub(crate) fn watch(name: &'static str, fd: BorrowedFd<'_>) -> Result<AsyncFd<Ow
     watched.map_err(|error| wait(error.into()))
 }
 
-fn drain(ring: &mut RingBuf<MapData>, corrupt: &mut u64, events: &mut Vec<KernelEvent>) -> Drained {
-    for _ in 0..BATCH {
-        let Some(bytes) = ring.next() else { return Drained::Empty };
-        match ebb_wire::decode(&bytes) {
-            Ok(record) => events.push(record.into()),
-            Err(error) => {
-                *corrupt += 1;
-                tracing::debug!("a record was dropped: {error}");
-            }
+/// One record: an event, or counted.
+fn take(bytes: &[u8], corrupt: &mut u64, events: &mut Vec<KernelEvent>) {
+    match ebb_wire::decode(bytes) {
+        Ok(record) => events.push(record.into()),
+        Err(error) => {
+            *corrupt += 1;
+            tracing::debug!("a record was dropped: {error}");
         }
     }
-    Drained::Full
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_wire::{Header, KswapdWake, kind};
+    use zerocopy::IntoBytes;
+
+    #[test]
+    fn a_corrupt_record_is_counted_and_the_next_one_is_still_read() {
+        let wake = KswapdWake {
+            header: Header { kind: kind::KSWAPD_WAKE, len: 24, cpu: 0, ts_ns: 1 },
+            node: 0,
+            folded: 0,
+        };
+        let (mut corrupt, mut events) = (0, Vec::new());
+        for bytes in [&[][..], &[0xff; 16], &wake.as_bytes()[..20], wake.as_bytes()] {
+            take(bytes, &mut corrupt, &mut events);
+        }
+        assert_eq!(corrupt, 3);
+        assert_eq!(events, [KernelEvent::KswapdWake { ts_ns: 1, node: 0, folded: 0 }]);
+    }
 }

@@ -18,19 +18,25 @@ pub(crate) const CGROUPS: &str = "CGROUPS";
 /// [`ebb_wire::NodeCounters`] by NUMA node.
 pub(crate) const NODES: &str = "NODES";
 
+/// The maps that forget the key that was longest not used when they are full.
+const KEYED: [&str; 6] = [CGROUPS, "ENDED", "MEMCG_RECLAIMS", "MEMORY_GATES", "RECLAIMS", "STALLS"];
+
+/// Each CPU sets up to 128 free places of such a map aside for itself; with fewer than that to go round, CPUs take
+/// each other's keys away long before the map is full.
+const KEYS_PER_CPU: u32 = 256;
+
 /// Descriptors of the maps that exist so far, and the sizes of those that do not.
 pub(crate) struct SharedMaps {
     fds: BTreeMap<String, OwnedFd>,
-    sizes: [(&'static str, u32); 3],
+    sizes: Vec<(&'static str, u32)>,
 }
 
 impl SharedMaps {
     pub(crate) fn new(options: &Options) -> Self {
-        let sizes = [
-            (VITAL, options.vital_bytes),
-            (EVENTS, options.events_bytes),
-            (CGROUPS, options.cgroups),
-        ];
+        let cpus = aya::util::nr_cpus().map_or(1, |cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
+        let keyed = options.cgroups.max(cpus.saturating_mul(KEYS_PER_CPU));
+        let mut sizes = vec![(VITAL, options.vital_bytes), (EVENTS, options.events_bytes)];
+        sizes.extend(KEYED.map(|name| (name, keyed)));
         Self { fds: BTreeMap::new(), sizes }
     }
 
