@@ -225,10 +225,14 @@ impl Draft {
         mistakes: Mistakes,
     ) -> Result<Config, ConfigErrors> {
         let mut mistakes = mistakes.into_inner();
+        let place = |error: ConfigError| Mistake { line: line_of(root, &error.key), error };
         let limits = Limits::new(&eviction).map_err(|errors| {
-            let place = |error: ConfigError| Mistake { line: line_of(root, &error.key), error };
             mistakes.extend(errors.into_iter().map(place));
         });
+        // What the kubelet lets pass although it can never take effect is refused where no kubelet has to be matched.
+        if let (Ok(limits), Mode::Standalone) = (&limits, self.mode) {
+            mistakes.extend(limits.warnings().iter().cloned().map(place));
+        }
         mistakes.sort();
         match limits {
             Ok(limits) if mistakes.is_empty() => {

@@ -76,9 +76,10 @@ fn all_mistakes_are_reported_together_in_the_order_of_the_file() {
 }
 
 #[test]
-fn a_soft_threshold_that_the_hard_one_forestalls_is_warned_about() {
+fn a_soft_threshold_that_the_hard_one_forestalls_is_refused_and_beside_a_kubelet_warned_about() {
     let text = "evictionHard: {memory.available: 500Mi}\nevictionSoft: {memory.available: 300Mi}\nevictionSoftGracePeriod: {memory.available: 1m}\n";
-    let config = Config::parse(text).unwrap();
+    assert!(mistakes(text)[0].contains("which acts first and at once"));
+    let config = Config::parse(&format!("{text}ebb: {{mode: kubernetes}}\n")).unwrap();
     let warnings: Vec<String> = config.limits.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
