@@ -9,6 +9,7 @@ mod events;
 mod node;
 mod plan;
 mod rank;
+mod replay;
 mod run;
 mod snapshot;
 
@@ -37,6 +38,8 @@ enum Command {
     Plan(plan::Args),
     /// Print the order in which workloads would be ended.
     Rank(rank::Args),
+    /// Decide a recorded incident again, by the same configuration or by another.
+    Replay(replay::Args),
     /// Print a shell completion script or the manual page.
     Complete(complete::Args),
 }
@@ -86,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Rank(args) => rank::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {

@@ -1,7 +1,7 @@
 //! `ebb plan`: the pure core on a saved snapshot. Reads files, decides, prints; it touches nothing of this node.
 
 use super::Failure;
-use crate::config::Config;
+use super::configured::ConfigArgs;
 use crate::report;
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_policy::plan::{Action, Evict, Kept, Subject, ThresholdStatus};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    config: ConfigFile,
+    config: ConfigArgs,
     /// The snapshot, as `ebb snapshot` prints it; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     snapshot: PathBuf,
@@ -31,18 +31,6 @@ pub(super) struct Args {
     /// Form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-/// Which configuration decides.
-#[derive(Debug, clap::Args)]
-#[group(required = false, multiple = false)]
-pub(super) struct ConfigFile {
-    /// Configuration file; without one, the defaults for a machine without Kubernetes.
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// A KubeletConfiguration, read as it is; the fields that ebb does not use are named on standard error.
-    #[arg(long, value_name = "FILE")]
-    kubelet_config: Option<PathBuf>,
 }
 
 /// Form of the answer.
@@ -77,25 +65,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     std::io::stdout().write_all(answer.as_bytes()).context("cannot write the plan")?;
     Ok(())
-}
-
-impl ConfigFile {
-    /// Reads and checks it; warnings and unused fields go to standard error.
-    pub(super) fn load(&self) -> Result<Config, Failure> {
-        let config = match (&self.config, &self.kubelet_config) {
-            (_, Some(path)) => Config::load_kubelet(path),
-            (Some(path), None) => Config::load(path),
-            (None, None) => Ok(Config::standalone_default()),
-        };
-        let config = config.map_err(|errors| Failure::Input(errors.into()))?;
-        for warning in config.limits.warnings() {
-            eprintln!("ebb: warning: {warning}");
-        }
-        if !config.unused.is_empty() {
-            eprintln!("ebb: not used: {}", config.unused.join(", "));
-        }
-        Ok(config)
-    }
 }
 
 /// Reads a JSON file into a checked type; the error names the file, the field and the line.

@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let policy = args.config.load()?;
+    let config = args.config.load()?;
     let snapshot = match &args.snapshot {
         Some(path) => {
             let snapshot: Snapshot = plan::read(path)?;
@@ -45,14 +45,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => {
             let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-            snapshot::take(&args.config, roots, layout)?
+            snapshot::take(&config, roots, layout)?
         }
     };
     let history: History = match &args.history {
         Some(path) => plan::read(path)?,
         None => History::default(),
     };
-    let ranking = rank(&snapshot, &policy.limits, &history, args.signal);
+    let ranking = rank(&snapshot, &config.limits, &history, args.signal);
     let answer = match args.output {
         Output::Text => lines(&ranking),
         Output::Json => plan::pretty(&ranking)? + "\n",

@@ -1,10 +1,11 @@
 //! `ebb run`: the agent itself.
 
-use super::configured::ConfigArgs;
+use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
 use super::{Failure, colour, runtime};
 use crate::act::{Mode, protect};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::report::incident::Incidents;
 use crate::report::queue::Queue;
 use crate::report::{Output, Reporter};
@@ -16,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
+
+/// Incident records kept when only a directory is given.
+const INCIDENTS_KEPT: usize = 100;
 
 /// Arguments of `ebb run`.
 #[derive(Debug, clap::Args)]
@@ -40,20 +44,25 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-    let policy = args.config.load()?;
-    let incidents = match &args.incidents {
-        Some(dir) => Some(Incidents::open(dir).map_err(|e| {
-            let error = anyhow::Error::new(e);
-            Failure::Input(error.context(format!("--incidents {}: cannot be used", dir.display())))
-        })?),
-        None => None,
-    };
+    let config = args.config.load()?;
+    let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
+    let incidents =
+        match args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory)) {
+            Some(dir) => Some(Incidents::open(dir, kept(&config)).map_err(|e| {
+                let error = anyhow::Error::new(e);
+                Failure::Input(error.context(format!(
+                    "incidents in {}: the directory cannot be used",
+                    dir.display()
+                )))
+            })?),
+            None => None,
+        };
     let (queue, drained) =
         Queue::start(io::stdout(), incidents).context("cannot start the writer of records")?;
     log_to_stderr();
     let mut missing = protect(&roots.proc);
     missing.extend(layout_notice(&layout));
-    let mode = if args.enforce { Mode::Enforce } else { Mode::DryRun };
+    let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
@@ -66,6 +75,12 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     });
     drained.wait();
     result
+}
+
+/// How many incident records are kept.
+fn kept(config: &Config) -> usize {
+    let keep = config.incidents.as_ref().and_then(|i| usize::try_from(i.keep).ok());
+    keep.unwrap_or(INCIDENTS_KEPT)
 }
 
 /// Attaches what can be attached; facts that nothing tells are noted, together where the reason is the same.

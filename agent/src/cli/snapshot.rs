@@ -1,9 +1,10 @@
 //! `ebb snapshot`: this node as policy sees it, for `ebb plan`, for reports and for tests.
 
 use super::Failure;
-use super::configured::ConfigArgs;
+use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
 use crate::clock::Boot;
+use crate::config::Config;
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::node::NodeSensor;
@@ -23,19 +24,19 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-    let snapshot = take(&args.config, roots, layout)?;
-    let text = serde_json::to_string_pretty(&snapshot).context("cannot write the snapshot")?;
+    let snapshot = take(&args.config.load()?, roots, layout)?;
+    let text = super::plan::pretty(&snapshot)?;
     writeln!(std::io::stdout(), "{text}").context("cannot write the snapshot")?;
     Ok(())
 }
 
 /// Reads the node once, in full.
 pub(super) fn take(
-    config: &ConfigArgs,
+    config: &Config,
     roots: Roots,
     layout: CgroupLayout,
 ) -> Result<Snapshot, Failure> {
-    let policy = config.load()?;
+    let policy = configured::policy(config).map_err(|e| Failure::Input(e.into()))?;
     let meminfo = roots.proc.join("meminfo");
     let mut sensor =
         NodeSensor::open(&roots).with_context(|| format!("cannot read {}", meminfo.display()))?;

@@ -14,9 +14,6 @@ use std::path::{Path, PathBuf};
 /// Version of the file's form.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Records kept in a directory.
-const KEPT: usize = 100;
-
 /// Decisions kept of one episode: the first ones, which explain the rest.
 pub const DECISIONS: usize = 16;
 
@@ -77,16 +74,19 @@ impl From<&Moment> for TimelineEntry {
 
 /// A directory of incident records.
 #[derive(Clone, Debug)]
-pub struct Incidents(PathBuf);
+pub struct Incidents {
+    dir: PathBuf,
+    keep: usize,
+}
 
 impl Incidents {
-    /// Uses `dir`, which is made if need be.
+    /// Uses `dir`, which is made if need be, for at most `keep` records.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    pub fn open(dir: &Path, keep: usize) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        Ok(Self(dir.to_owned()))
+        Ok(Self { dir: dir.to_owned(), keep })
     }
 
     /// Stores one record, whole or not at all, and lets the oldest go.
@@ -95,7 +95,7 @@ impl Incidents {
     /// When it cannot be written; then nothing of it is left.
     pub fn store(&self, incident: &Incident) -> io::Result<PathBuf> {
         let name = format!("{}-{}.json", incident.crossed_at, incident.signal.name());
-        let path = self.0.join(name);
+        let path = self.dir.join(name);
         let partial = path.with_extension("partial");
         let text = serde_json::to_vec_pretty(incident)?;
         fs::write(&partial, text)
@@ -106,14 +106,14 @@ impl Incidents {
     }
 
     fn forget_oldest(&self) -> io::Result<()> {
-        let mut records: Vec<PathBuf> = fs::read_dir(&self.0)?
+        let mut records: Vec<PathBuf> = fs::read_dir(&self.dir)?
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "json"))
             .collect();
         // Names begin with the time in milliseconds, which has had 13 digits since 2001.
         records.sort();
-        for old in records.iter().rev().skip(KEPT) {
+        for old in records.iter().rev().skip(self.keep) {
             fs::remove_file(old)?;
         }
         Ok(())
@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn what_is_stored_reads_back_and_only_the_newest_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let incidents = Incidents::open(&dir.path().join("deep/er")).unwrap();
+        let incidents = Incidents::open(&dir.path().join("deep/er"), 3).unwrap();
         let mut last = PathBuf::new();
-        for n in 0..KEPT as u64 + 3 {
+        for n in 0..6 {
             last = incidents.store(&incident(1_700_000_000_000 + n)).unwrap();
         }
         let back: Incident = serde_json::from_slice(&fs::read(&last).unwrap()).unwrap();
         assert_eq!(back.timeline, incident(0).timeline);
-        let names: Vec<_> = fs::read_dir(&incidents.0).unwrap().flatten().collect();
-        assert_eq!(names.len(), KEPT);
+        let names: Vec<_> = fs::read_dir(&incidents.dir).unwrap().flatten().collect();
+        assert_eq!(names.len(), 3);
         assert!(!names.iter().any(|n| n.file_name().to_string_lossy().contains("1700000000000")));
     }
 }

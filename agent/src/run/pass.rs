@@ -128,10 +128,7 @@ impl Agent {
         if !plan.thresholds.iter().any(|t| t.state == ThresholdState::Met) {
             return;
         }
-        let why = plan
-            .notes
-            .iter()
-            .filter(|n| !matches!(n, Note::LocalPressure { .. } | Note::Forecast { .. }));
+        let why = plan.notes.iter().filter(|n| !kind(n).is_empty());
         let kinds: Vec<String> = why.clone().map(|n| kind(n).to_owned()).collect();
         if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
             return;
@@ -157,13 +154,14 @@ fn shown(status: &ThresholdStatus) -> Option<String> {
     }
 }
 
-/// What kind of note it is, without the figures that change from look to look.
+/// What kind of reason for holding still a note is, without the figures that change from look to look; empty for a note that is none.
 fn kind(note: &Note) -> &'static str {
     match note {
         Note::DyingCovers { .. } => "dyingCovers",
         Note::NothingActive => "nothingActive",
         Note::NothingToEvict => "nothingToEvict",
         Note::NotEnough { .. } => "notEnough",
-        _ => "other",
+        Note::ReclaimFirst => "reclaimFirst",
+        _ => "",
     }
 }

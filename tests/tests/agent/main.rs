@@ -1,0 +1,285 @@
+//! The whole agent, as its own process, on a fake node.
+
+mod fake_node;
+
+use fake_node::{FakeNode, wait_for};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const CONFIG: &str = "\
+evictionHard:
+  memory.available: 100Mi
+ebb:
+  memoryAvailable: memAvailable
+";
+
+/// The agent at work, with the records that it has written so far.
+struct Agent {
+    child: Child,
+    lines: Receiver<Value>,
+    seen: Vec<Value>,
+}
+
+fn ebb() -> Command {
+    static BUILT: OnceLock<escargot::CargoRun> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        escargot::CargoBuild::new().package("ebb").bin("ebb").current_target().run().unwrap()
+    });
+    built.command()
+}
+
+fn start(node: &FakeNode, config: &Path, extra: &[&str]) -> Agent {
+    let mut child = ebb()
+        .args(["run", "--output", "json", "--leave-out", "all", "--proc-root"])
+        .arg(node.proc())
+        .arg("--cgroup-root")
+        .arg(node.cgroups())
+        .arg("--config")
+        .arg(config)
+        .args(extra)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (send, lines) = channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            let _ = send.send(serde_json::from_str(&line).unwrap());
+        }
+    });
+    let mut agent = Agent { child, lines, seen: Vec::new() };
+    agent.wait("started");
+    agent
+}
+
+impl Agent {
+    /// Waits for a record of that kind.
+    fn wait(&mut self, event: &str) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(10));
+            let line = line.unwrap_or_else(|_| panic!("no {event} among {:#?}", self.seen));
+            self.seen.push(line.clone());
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
+    /// Ends the agent in order and returns everything it has written.
+    fn stop(mut self) -> Vec<Value> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        self.seen.extend(self.lines.iter());
+        assert_eq!(self.seen.last().unwrap()["event"], "stopping");
+        std::mem::take(&mut self.seen)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already ended when the test has stopped it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn config(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn kinds(records: &[Value]) -> Vec<&str> {
+    records.iter().filter_map(|r| r["event"].as_str()).collect()
+}
+
+#[test]
+fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    let innocent = node.add("work/web", 100);
+    let incidents = tempfile::tempdir().unwrap();
+    let config = config(CONFIG);
+    let dir = incidents.path().to_str().unwrap();
+    let mut agent = start(&node, config.path(), &["--enforce", "--incidents", dir]);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    hog.empty();
+    node.set_available(1500);
+    let recovered = agent.wait("recovered");
+    let what: Vec<_> = recovered["timeline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["what"].as_str().unwrap())
+        .collect();
+    for step in [
+        "threshold crossed",
+        "seen below it",
+        "decided",
+        "killed",
+        "gone",
+        "back above the threshold",
+    ] {
+        assert!(what.contains(&step), "{step} is missing in {what:?}");
+    }
+    let records = agent.stop();
+    assert!(!innocent.is_killed());
+    assert_eq!(kinds(&records).iter().filter(|k| **k == "acted").count(), 1);
+    let stored: Vec<_> = std::fs::read_dir(incidents.path()).unwrap().flatten().collect();
+    assert_eq!(stored.len(), 1);
+    let stored: Value = serde_json::from_slice(&std::fs::read(stored[0].path()).unwrap()).unwrap();
+    assert_eq!(stored["decisions"][0]["plan"]["actions"][0]["workload"]["name"], "/work/hog");
+}
+
+#[test]
+fn a_dry_run_decides_the_same_and_touches_nothing() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    node.add("work/web", 100);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &[]);
+    node.set_available(60);
+    let acted = agent.wait("acted");
+    assert_eq!(acted["method"], "dryRun");
+    assert_eq!(acted["workload"]["name"], "/work/hog");
+    node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!hog.is_killed());
+}
+
+#[test]
+fn what_is_already_dying_counts_before_anything_more_is_ended() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    let second = node.add("work/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    // The memory stays away for a while, as it does when a large process exits.
+    let holding = agent.wait("holding");
+    assert!(holding["notes"][0].as_str().unwrap().contains("already dying"), "{holding}");
+    hog.empty();
+    node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!second.is_killed());
+}
+
+#[test]
+fn a_victim_that_does_not_go_is_given_up_and_another_is_ended() {
+    let mut node = FakeNode::new();
+    let stuck = node.add("work/stuck", 1500);
+    let second = node.add("work/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the first kill", || stuck.is_killed());
+    let departed = agent.wait("departed");
+    assert_eq!(departed["fate"], "stuck");
+    wait_for("the second kill", || second.is_killed());
+    let records = agent.stop();
+    let kills = kinds(&records).iter().filter(|k| **k == "acted").count();
+    assert_eq!(kills, 2, "no spinning: {:?}", kinds(&records));
+}
+
+#[test]
+fn with_every_candidate_protected_nothing_is_ended_and_it_is_said_once() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    let config = config(&format!("{CONFIG}  protected: ['work/*']\n"));
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    agent.wait("holding");
+    node.set_available(1500);
+    agent.wait("recovered");
+    let records = agent.stop();
+    assert!(!hog.is_killed());
+    assert_eq!(kinds(&records).iter().filter(|k| **k == "holding").count(), 1);
+}
+
+#[test]
+fn a_bad_configuration_is_refused_and_the_old_one_stays() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    std::fs::write(config.path(), "evictionHrad:\n  memory.available: 1Gi\n").unwrap();
+    let pid = nix::unistd::Pid::from_raw(agent.child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+    let reloaded = agent.wait("reloaded");
+    assert_eq!(reloaded["accepted"], false);
+    assert!(reloaded["errors"][0].as_str().unwrap().contains("evictionHard"), "{reloaded}");
+    node.set_available(60);
+    wait_for("the kill under the old threshold", || hog.is_killed());
+    hog.empty();
+    node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+}
+
+#[test]
+fn a_node_whose_memory_cannot_be_told_makes_nobody_die() {
+    let mut node = FakeNode::new();
+    let hog = node.add("work/hog", 1500);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    std::fs::write(node.proc().join("meminfo"), "MemTotal: 4194304 kB\n").unwrap();
+    wait_for("ten looks", {
+        let mut looks = 0;
+        move || {
+            looks += 1;
+            looks > 100
+        }
+    });
+    agent.stop();
+    assert!(!hog.is_killed());
+}
+
+#[test]
+fn bad_input_is_refused_with_exit_code_2_and_the_reason() {
+    let node = FakeNode::new();
+    let refused = |args: &[&str]| {
+        let mut child = ebb()
+            .args(["run", "--leave-out", "all"])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ended = None;
+        wait_for(&format!("a refusal of {args:?}"), || {
+            ended = child.try_wait().unwrap();
+            // One that was not refused runs for ever.
+            ended.is_some()
+        });
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(ended.unwrap().code(), Some(2), "{args:?}: {said}");
+        said
+    };
+    let proc = node.proc();
+    let proc = proc.to_str().unwrap();
+    let said = refused(&["--proc-root", proc, "--cgroup-root", "/nonexistent"]);
+    assert!(said.contains("--cgroup-root /nonexistent"), "{said}");
+    let said = refused(&["--proc-root", "/nonexistent"]);
+    assert!(said.contains("meminfo"), "{said}");
+    let bad = config("evictionHard:\n  memory.availble: 100Mi\n");
+    let said = refused(&["--proc-root", proc, "--config", bad.path().to_str().unwrap()]);
+    assert!(said.contains("memory.availble") && said.contains("memory.available"), "{said}");
+    let contrary = config(
+        "evictionHard:\n  memory.available: 500Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 30s\n",
+    );
+    let said = refused(&["--proc-root", proc, "--config", contrary.path().to_str().unwrap()]);
+    assert!(said.contains("evictionSoft"), "{said}");
+    let said = refused(&["--proc-root", proc, "--config", "/nonexistent/ebb.yaml"]);
+    assert!(said.contains("/nonexistent/ebb.yaml"), "{said}");
+}

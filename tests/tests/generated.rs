@@ -1,0 +1,29 @@
+//! What is generated and committed is what would be generated now. `EBB_BLESS=1` writes it.
+use ebb_tests::{conformance, document, repository, schemas};
+use std::{env, fs, path::Path};
+
+fn up_to_date(file: &Path, text: &str) {
+    if env::var_os("EBB_BLESS").is_some() {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    let committed = fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        committed == text,
+        "{} is out of date: EBB_BLESS=1 cargo test -p ebb-tests --test generated",
+        file.display()
+    );
+}
+
+#[test]
+fn the_conformance_document_is_up_to_date() {
+    let rules = conformance::rules().unwrap();
+    up_to_date(&repository().join("docs/conformance.md"), &document::render(&rules));
+}
+
+#[test]
+fn the_schemas_are_up_to_date() {
+    for (name, text) in schemas::all() {
+        up_to_date(&repository().join("docs/schema").join(name), &text);
+    }
+}
