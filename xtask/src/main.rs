@@ -3,8 +3,11 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod bpf;
+mod build;
 mod debs;
+mod gates;
 mod sh;
+mod test;
 mod vm;
 
 #[derive(Parser)]
@@ -20,6 +23,14 @@ enum Command {
     Bench(bench::Args),
     /// Build the BPF objects (Rust and C) into target/bpf, installing the toolchain they need.
     Bpf(bpf::Args),
+    /// Build the agent as it is shipped: optimised, static, with its BPF programs.
+    Build(build::Args),
+    /// Check format, lints, documentation, crate boundaries and licences.
+    Gates(gates::Args),
+    /// Build the agent and run it on this host: `cargo xtask run -- check`.
+    Run(build::RunArgs),
+    /// Everything: gates, tests on this host, the matrix of real kernels. CI runs this.
+    Test(test::Args),
     /// Boot real kernels under QEMU and run the guest tests on each.
     Vm(vm::Args),
 }
@@ -28,6 +39,10 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Bpf(args) => bpf::run(&args),
+        Command::Build(args) => build::run(&args),
+        Command::Gates(args) => gates::run(&args),
+        Command::Run(args) => build::run_agent(&args),
+        Command::Test(args) => test::run(&args),
         Command::Vm(args) => vm::run(&args),
     }
 }

@@ -1,0 +1,129 @@
+//! `cargo xtask gates`: everything that is checked without running the program.
+
+use crate::{bpf, sh};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Options of `cargo xtask gates`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// The version that the project is checked with; another may know other licences or rules.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Crates that `ebb-policy` may have below it when it is built for JSON: (de)serialisation and nothing that reads the world.
+const POLICY_MAY_HAVE: [&str; 16] = [
+    "ebb-policy", "serde", "serde_core", "serde_derive", "serde_derive_internals", "serde_json",
+    "schemars", "schemars_derive", "dyn-clone", "ref-cast", "ref-cast-impl", "itoa", "memchr",
+    "zmij", "proc-macro2", "quote",
+];
+const PROC_MACRO_ONLY: [&str; 2] = ["syn", "unicode-ident"];
+
+/// The gates, by name, in the order in which they are run.
+pub(crate) fn all() -> Vec<(&'static str, fn() -> Result<()>)> {
+    vec![
+        ("format", format),
+        ("lints", lints),
+        ("lints of the kernel programs", bpf::lint),
+        ("documentation", documentation),
+        ("boundaries", boundaries),
+        ("licences", licences),
+    ]
+}
+
+pub(crate) fn run(_: &Args) -> Result<()> {
+    for (name, gate) in all() {
+        println!("== {name}");
+        gate().with_context(|| format!("gate {name}"))?;
+    }
+    Ok(())
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(sh::root());
+    cargo
+}
+
+fn format() -> Result<()> {
+    sh::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn lints() -> Result<()> {
+    sh::run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<()> {
+    let mut doc = cargo();
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    sh::run(doc.args(["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"]))
+}
+
+/// Invariants 1 and 4 of ARCHITECTURE.md: who may depend on what.
+fn boundaries() -> Result<()> {
+    let bare = below("ebb-policy", &[])?;
+    ensure!(bare.len() == 1, "ebb-policy has dependencies of its own: {bare:?}");
+    let allowed: BTreeSet<&str> = POLICY_MAY_HAVE.into_iter().chain(PROC_MACRO_ONLY).collect();
+    for name in below("ebb-policy", &["--features", "json"])? {
+        ensure!(allowed.contains(name.as_str()), "ebb-policy with JSON depends on {name}");
+    }
+    for name in ["aya", "aya-log", "libbpf-rs", "libbpf-sys"] {
+        let users = users_of(name)?;
+        let loader_only = users.iter().all(|user| user == "ebb-probes" || user.starts_with("libbpf") || user.starts_with("aya"));
+        ensure!(loader_only, "only ebb-probes may name {name}, but so do {users:?}");
+    }
+    let files = mentions("libbpf_rs", "ebpf/loader/src")?;
+    let modules: BTreeSet<PathBuf> = files.iter().map(|f| f.with_extension("")).map(module).collect();
+    ensure!(modules.len() == 1, "one module may name libbpf-rs, but these do: {files:?}");
+    Ok(())
+}
+
+/// Names of a crate and everything it needs at run time, with the given options.
+fn below(package: &str, options: &[&str]) -> Result<BTreeSet<String>> {
+    let mut tree = cargo();
+    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    Ok(names(&sh::read(tree.args(options))?))
+}
+
+/// Crates that depend directly on `package`.
+fn users_of(package: &str) -> Result<BTreeSet<String>> {
+    let mut tree = cargo();
+    tree.args(["tree", "--workspace", "--invert", package, "--depth", "1", "--edges", "normal"]);
+    let mut users = names(&sh::read(tree.args(["--prefix", "none", "--format", "{p}"]))?);
+    users.remove(package);
+    Ok(users)
+}
+
+fn names(tree: &str) -> BTreeSet<String> {
+    tree.lines().filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Files below `dir` that contain `word`.
+fn mentions(word: &str, dir: &str) -> Result<Vec<PathBuf>> {
+    let mut grep = Command::new("grep");
+    grep.current_dir(sh::root()).args(["-rlw", "--include=*.rs", word, dir]);
+    Ok(sh::read(&mut grep)?.lines().map(PathBuf::from).collect())
+}
+
+/// The module that a file belongs to: files of a folder belong to the module of that name.
+fn module(file: PathBuf) -> PathBuf {
+    let folder = file.parent().filter(|p| !p.ends_with("src"));
+    folder.map_or(file.clone(), ToOwned::to_owned)
+}
+
+fn licences() -> Result<()> {
+    let root = sh::cache()?.join("tools");
+    let tool = root.join("bin/cargo-deny");
+    let has = Command::new(&tool).arg("--version").output().ok();
+    let is_right = has.is_some_and(|out| String::from_utf8_lossy(&out.stdout).contains(CARGO_DENY));
+    if !is_right {
+        let mut install = cargo();
+        install.args(["install", "cargo-deny", "--locked", "--quiet", "--version", CARGO_DENY, "--root"]);
+        sh::run(install.arg(&root))?;
+    }
+    let mut deny = Command::new(tool);
+    deny.current_dir(sh::root());
+    sh::run(deny.args(["--log-level", "error", "check", "licenses", "bans", "sources"]))
+}

@@ -1,0 +1,54 @@
+//! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
+
+use crate::{bpf, gates, sh, vm};
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+use std::time::Instant;
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the virtual machines: what can be tested on this host alone.
+    #[arg(long)]
+    no_vm: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    // What comes later is built with these inside.
+    bpf::ensure().context("cannot build the BPF programs")?;
+    let mut steps: Vec<(&str, Box<dyn Fn() -> Result<()>>)> = Vec::new();
+    for (name, gate) in gates::all() {
+        steps.push((name, Box::new(gate)));
+    }
+    steps.push(("BPF objects are reproducible", Box::new(bpf::verify)));
+    steps.push(("tests on this host", Box::new(host_tests)));
+    if !args.no_vm {
+        steps.push(("kernel matrix", Box::new(vm::all)));
+    }
+    let mut failed = Vec::new();
+    let mut lines = Vec::new();
+    for (name, step) in &steps {
+        println!("\n==== {name}");
+        let begun = Instant::now();
+        let result = step();
+        let seconds = begun.elapsed().as_secs();
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+        lines.push(format!("{verdict:<6} {seconds:>5} s  {name}"));
+        if let Err(error) = result {
+            println!("{name}: {error:#}");
+            failed.push(*name);
+        }
+    }
+    println!("\n==== summary");
+    for line in &lines {
+        println!("{line}");
+    }
+    println!("{} passed, {} failed", steps.len() - failed.len(), failed.len());
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+fn host_tests() -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(sh::root());
+    sh::run(cargo.args(["test", "--workspace", "--quiet", "--no-fail-fast"]))
+}
