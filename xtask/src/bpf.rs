@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Build twice in different directories and compare.
     #[arg(long)]
     verify: bool,
+    /// Check format and lints of the Rust half.
+    #[arg(long)]
+    lint: bool,
     /// Build even when nothing has changed.
     #[arg(long)]
     force: bool,
@@ -37,6 +40,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let tools = Toolchain::find_or_install(args.rust_source)?;
     let dir = bring_up_to_date(&tools, args.force)?;
+    if args.lint {
+        Sources::in_tree(sh::root()).lint(&tools, &scratch())?;
+    }
     if args.verify {
         compare_builds(&tools)?;
     }
@@ -56,10 +62,21 @@ pub(crate) fn verify() -> Result<()> {
     compare_builds(&Toolchain::find_or_install(RustSource::default())?)
 }
 
+/// Check format and lints of the Rust half, which is not part of the workspace.
+pub(crate) fn lint() -> Result<()> {
+    let tools = Toolchain::find_or_install(RustSource::default())?;
+    Sources::in_tree(sh::root()).lint(&tools, &scratch())
+}
+
 /// Where the objects go: `$EBB_BPF_DIR`, else `target/bpf` of the repository, whatever cargo's target directory is, so
 /// that every build of the workspace finds the same ones.
 fn output() -> PathBuf {
     std::env::var_os("EBB_BPF_DIR").map_or_else(|| sh::root().join("target/bpf"), PathBuf::from)
+}
+
+/// Where they are compiled.
+fn scratch() -> PathBuf {
+    sh::root().join("target/bpf-build")
 }
 
 fn bring_up_to_date(tools: &Toolchain, force: bool) -> Result<PathBuf> {
@@ -71,8 +88,7 @@ fn bring_up_to_date(tools: &Toolchain, force: bool) -> Result<PathBuf> {
     if !force && fs::read_to_string(&stamp).is_ok_and(|text| text == made_from) {
         return Ok(out);
     }
-    let scratch = sh::root().join("target/bpf-build");
-    let made = sources.compile(tools, &scratch)?;
+    let made = sources.compile(tools, &scratch())?;
     for old in objects(&out)? {
         fs::remove_file(&old).with_context(|| format!("cannot remove {}", old.display()))?;
     }

@@ -27,6 +27,10 @@ const C_FLAGS: [&str; 10] = [
 
 const TARGET: &str = "bpfel-unknown-none";
 
+/// Flags of the Rust half.
+const RUST_FLAGS: [&str; 6] =
+    ["--quiet", "--locked", "--release", "-Zbuild-std=core", "--target", TARGET];
+
 /// A tree with the sources of both halves.
 pub(super) struct Sources {
     root: PathBuf,
@@ -50,7 +54,7 @@ impl Sources {
 
     /// A name for exactly these sources and tools.
     pub(super) fn fingerprint(&self, tools: &Toolchain) -> Result<String> {
-        let mut all = format!("{tools:?} {C_FLAGS:?}").into_bytes();
+        let mut all = format!("{tools:?} {C_FLAGS:?} {RUST_FLAGS:?}").into_bytes();
         for file in self.files()? {
             all.extend(file.strip_prefix(&self.root)?.as_os_str().as_encoded_bytes());
             all.extend(fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?);
@@ -74,7 +78,22 @@ impl Sources {
 
     fn compile_rust(&self, tools: &Toolchain, scratch: &Path) -> Result<PathBuf> {
         println!("bpf: probes (Rust)");
-        let dir = self.root.join("ebpf/probes");
+        sh::run(self.cargo(tools, scratch)?.arg("build").args(RUST_FLAGS))?;
+        let object = scratch.join("probes.o");
+        let made = scratch.join(TARGET).join("release/probes");
+        fs::copy(&made, &object).with_context(|| format!("cannot copy {}", made.display()))?;
+        Ok(object)
+    }
+
+    /// Check format and lints of the Rust half, which cargo leaves out of what it does to the workspace.
+    pub(super) fn lint(&self, tools: &Toolchain, scratch: &Path) -> Result<()> {
+        sh::run(self.cargo(tools, scratch)?.args(["fmt", "--check"]))?;
+        let mut clippy = self.cargo(tools, scratch)?;
+        sh::run(clippy.arg("clippy").args(RUST_FLAGS).args(["--", "-D", "warnings"]))
+    }
+
+    /// cargo in the Rust half, set up for the BPF machine.
+    fn cargo(&self, tools: &Toolchain, scratch: &Path) -> Result<Command> {
         let mut cargo = Command::new("cargo");
         // No flag, wrapper or directory that this process was itself built with may reach the other machine's compiler.
         for (name, _) in std::env::vars_os() {
@@ -84,10 +103,8 @@ impl Sources {
             }
         }
         cargo
-            .current_dir(&dir)
-            .args(["build", "--quiet", "--locked", "--release", "-Zbuild-std=core"])
-            .args(["--target", TARGET, "--target-dir"])
-            .arg(scratch)
+            .current_dir(self.root.join("ebpf/probes"))
+            .env("CARGO_TARGET_DIR", scratch)
             // The core library for this target has to be compiled, which only an unstable option does.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &tools.bpf_linker)
@@ -95,11 +112,7 @@ impl Sources {
         if let Some(rustc) = &tools.rustc_with_source {
             cargo.env("RUSTC", rustc);
         }
-        sh::run(&mut cargo)?;
-        let object = scratch.join("probes.o");
-        let made = scratch.join(TARGET).join("release/probes");
-        fs::copy(&made, &object).with_context(|| format!("cannot copy {}", made.display()))?;
-        Ok(object)
+        Ok(cargo)
     }
 
     /// Flags that replace every path of this machine in what the compiler writes.
