@@ -14,7 +14,7 @@ mod toolchain;
 use crate::sh;
 use anyhow::{Context, Result, ensure};
 use compile::Sources;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use toolchain::Toolchain;
 
@@ -80,21 +80,32 @@ fn scratch() -> PathBuf {
 }
 
 fn bring_up_to_date(tools: &Toolchain, force: bool) -> Result<PathBuf> {
-    let out = output();
-    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let (out, scratch) = (output(), scratch());
+    for dir in [&out, &scratch] {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    // Whoever comes second finds the work done. Not beside the objects: cargo takes every new file there for a change.
+    let lock = File::create(scratch.join("lock")).context("cannot create the lock")?;
+    lock.lock().context("cannot lock the objects")?;
     let sources = Sources::in_tree(sh::root());
     let made_from = sources.fingerprint(tools)?;
     let stamp = out.join("made-from");
     if !force && fs::read_to_string(&stamp).is_ok_and(|text| text == made_from) {
         return Ok(out);
     }
-    let made = sources.compile(tools, &scratch())?;
-    for old in objects(&out)? {
-        fs::remove_file(&old).with_context(|| format!("cannot remove {}", old.display()))?;
-    }
+    let made = sources.compile(tools, &scratch)?;
     for object in &made {
         let to = out.join(object.file_name().context("an object has no name")?);
-        fs::copy(object, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        // In one step, because a build of the workspace may be reading.
+        let new = to.with_extension("new");
+        fs::copy(object, &new).with_context(|| format!("cannot write {}", new.display()))?;
+        fs::rename(&new, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    for object in objects(&out)? {
+        if !made.iter().any(|made| made.file_name() == object.file_name()) {
+            fs::remove_file(&object)
+                .with_context(|| format!("cannot remove {}", object.display()))?;
+        }
     }
     fs::write(&stamp, made_from).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(out)
