@@ -1,1 +1,19 @@
-//! (being written)
+//! Scenario, conformance and property tests of ebb, seen from outside: files in, plans out.
+//!
+//! [`conformance`] reads the scenario folders and holds plans against them, [`subset`] compares an expectation with an answer,
+//! [`document`] writes `docs/conformance.md`, [`schemas`] the JSON Schemas of the black-box seam.
+//! The tests themselves are in `tests/tests`.
+
+pub mod conformance;
+pub mod document;
+pub mod schemas;
+pub mod subset;
+
+use std::path::PathBuf;
+
+/// The root of the checkout.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.clone(), std::path::Path::to_owned)
+}

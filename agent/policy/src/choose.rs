@@ -75,7 +75,7 @@ pub(crate) fn choose(
     dying: u64,
     plan: &mut Plan,
 ) -> bool {
-    let mut chosen = Chosen::new(need, ranking.len(), dying);
+    let mut chosen = Chosen::new(need, ranking, dying);
     // First without workloads whose owner already gives one; then, if that was not enough, with them.
     let rounds: &[bool] =
         if need.limits.options().spread_owners { &[true, false] } else { &[false] };
@@ -114,8 +114,11 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(need: &'a Need<'a>, candidates: usize, dying: u64) -> Chosen<'a> {
-        let kept = alloc::vec![Some(KeepReason::NotNeeded); candidates];
+    fn new(need: &'a Need<'a>, ranking: &[Candidate<'a>], dying: u64) -> Chosen<'a> {
+        let reason = |candidate: &Candidate<'_>| {
+            Some(untouchable(candidate, need).unwrap_or(KeepReason::NotNeeded))
+        };
+        let kept = ranking.iter().map(reason).collect();
         Chosen {
             need,
             actions: Vec::new(),
@@ -153,23 +156,8 @@ impl<'a> Chosen<'a> {
     fn refusal(&mut self, candidate: &Candidate<'a>, spread: bool) -> Option<KeepReason> {
         let workload = candidate.workload;
         let options = self.need.limits.options();
-        let now = self.need.snapshot.taken_at;
-        if workload.is_critical() {
-            return Some(KeepReason::Critical);
-        }
-        if let Some(reason) = workload.protected {
-            return Some(KeepReason::Protected { reason });
-        }
-        if let Some(dying) = workload.dying {
-            return Some(KeepReason::Dying { until: dying.deadline });
-        }
-        if let Some((until, _)) = dying(workload, self.need)
-            && until > now
-        {
-            return Some(KeepReason::Dying { until });
-        }
-        if options.ranking == Ranking::Attributed && candidate.frees_nothing() {
-            return Some(KeepReason::NothingToGain);
+        if let Some(reason) = untouchable(candidate, self.need) {
+            return Some(reason);
         }
         if options.disruption_budgets
             && let Some(budget) = &workload.disruption_budget
@@ -208,6 +196,27 @@ impl<'a> Chosen<'a> {
         // After one whose size is unknown nobody can say how many more it takes.
         self.full = self.actions.len() >= most || self.freed >= self.need.need || free.is_none();
     }
+}
+
+/// Why a candidate is not ended in this pass, whoever else is.
+fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+    let workload = candidate.workload;
+    if workload.is_critical() {
+        return Some(KeepReason::Critical);
+    }
+    if let Some(reason) = workload.protected {
+        return Some(KeepReason::Protected { reason });
+    }
+    if let Some(dying) = workload.dying {
+        return Some(KeepReason::Dying { until: dying.deadline });
+    }
+    if let Some((until, _)) = dying(workload, need)
+        && until > need.snapshot.taken_at
+    {
+        return Some(KeepReason::Dying { until });
+    }
+    let attributed = need.limits.options().ranking == Ranking::Attributed;
+    (attributed && candidate.frees_nothing()).then_some(KeepReason::NothingToGain)
 }
 
 fn evict(need: &Need<'_>, candidate: &Candidate<'_>, free: Option<u64>) -> crate::plan::Evict {

@@ -2,13 +2,17 @@
 //! The eviction part is in [`crate::pass`].
 use crate::{
     History, Limits, Millis, Plan, Snapshot, Time, admit, gc,
-    limits::Options,
+    history::Waiting,
+    limits::{AfterEviction, Options},
     pass::Pass,
     plan::{Action, ThresholdState},
     preempt,
-    snapshot::{SCHEMA_VERSION, Task, Workload},
+    snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey},
 };
 use alloc::{collections::BTreeSet, vec::Vec};
+
+/// How long the end of victims is waited for at most.
+const LONGEST_WAIT: Millis = Millis(30_000);
 
 /// Decides what to do about a snapshot, and what to remember for the next.
 pub fn decide(snapshot: &Snapshot, limits: &Limits, history: &History) -> (Plan, History) {
@@ -23,16 +27,36 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, history: &History) -> (Plan,
         let pass =
             Pass { snapshot, limits, active: &active, history: &mut history, plan: &mut plan };
         reclaimed = pass.run();
+        wait_for_victims(limits.options(), &mut history, &plan);
     }
     collect(snapshot, limits, &tasks, reclaimed, &mut history, &mut plan);
     admit::answer(snapshot, &history, &mut plan);
     preempt::preempt(snapshot, &active, &mut plan);
+    gc::containers::after_death(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
     plan.kept.sort();
+    plan.kept.dedup();
     plan.notes.sort();
     plan.notes.dedup();
     plan.wake_in = wake_in(snapshot, limits, &history, &plan);
     (plan, history)
+}
+
+/// Remembers who was told to end, so that the next passes wait for it.
+fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
+    if options.after_eviction == AfterEviction::GoOn {
+        history.waiting = None;
+        return;
+    }
+    let ends = plan.actions.iter().filter_map(|action| match action {
+        Action::Evict(evict) => Some(evict.workload.clone()),
+        _ => None,
+    });
+    let mut workloads: Vec<WorkloadKey> = ends.collect();
+    if !workloads.is_empty() {
+        workloads.sort();
+        history.waiting = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
+    }
 }
 
 /// A plan that does nothing yet.
@@ -121,7 +145,9 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
     if history.reclaiming.is_some() {
         at(Millis(0));
     }
-    if plan.actions.iter().any(|action| matches!(action, Action::Evict(_))) {
+    if history.waiting.is_some()
+        || plan.actions.iter().any(|action| matches!(action, Action::Evict(_)))
+    {
         at(Millis(1_000));
     }
     for status in plan.thresholds.iter().filter(|status| status.state == ThresholdState::Grace) {

@@ -33,6 +33,8 @@ pub struct History {
     pub last_observations: BTreeMap<Signal, Option<Time>>,
     /// A pass that stopped for node-level reclaim and goes on with the next snapshot.
     pub reclaiming: Option<Reclaiming>,
+    /// Workloads that the last pass told to end, while their end is waited for.
+    pub waiting: Option<Waiting>,
     /// When dead containers were last collected.
     pub last_container_gc: Option<Time>,
     /// When images were last collected.
@@ -97,6 +99,20 @@ pub struct Reclaiming {
     pub since: Time,
     /// What it had observed; messages of the pass name these figures.
     pub observation: Observation,
+}
+
+/// Workloads whose end is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Waiting {
+    /// Who.
+    pub workloads: Vec<WorkloadKey>,
+    /// Until when, whatever happens.
+    pub until: Time,
 }
 
 /// What is remembered of an image.

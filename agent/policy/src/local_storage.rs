@@ -32,10 +32,15 @@ pub(crate) fn enforce(
             !(layout.has_image_fs() && options.quirks.writable_layer_unlimited_on_image_fs)
         }
     };
+    let mut violators: Vec<(&Workload, Excess)> = active
+        .iter()
+        .filter_map(|workload| {
+            Some((*workload, excess(workload, workload.stats.as_ref()?, layer_counts)?))
+        })
+        .collect();
+    violators.sort_by(|a, b| a.0.key.cmp(&b.0.key));
     let mut ended = false;
-    for workload in active {
-        let Some(stats) = &workload.stats else { continue };
-        let Some(excess) = excess(workload, stats, layer_counts) else { continue };
+    for (workload, excess) in violators {
         let kept = if workload.is_critical() {
             Some(KeepReason::Critical)
         } else if let Some(reason) = workload.protected {

@@ -45,6 +45,9 @@ impl Pass<'_, '_> {
     pub(crate) fn run(mut self) -> bool {
         let (snapshot, limits) = (self.snapshot, self.limits);
         let options = limits.options();
+        if self.waits() {
+            return false;
+        }
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
             Err(error) => {
@@ -64,6 +67,9 @@ impl Pass<'_, '_> {
             pressure::judge(snapshot, limits, &thresholds, &observations, self.history, self.plan);
         if let Some((threshold, reclaiming)) = continued {
             let seen = reclaiming.observation;
+            if let Some(at) = seen.observed_at {
+                self.plan.stats_age.insert(threshold.signal, snapshot.taken_at.since(at));
+            }
             self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
             return false;
         }
@@ -109,6 +115,20 @@ impl Pass<'_, '_> {
         }
         self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
         false
+    }
+
+    /// Whether the pass is skipped because the ends that the last one ordered are waited for.
+    fn waits(&mut self) -> bool {
+        let Some(waiting) = self.history.waiting.take() else { return false };
+        let still_there =
+            self.active.iter().any(|workload| waiting.workloads.contains(&workload.key));
+        let waits = still_there && self.snapshot.taken_at < waiting.until;
+        if waits {
+            pressure::repeat_conditions(self.history, self.plan);
+            self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
+            self.history.waiting = Some(waiting);
+        }
+        waits
     }
 
     /// Leaves out thresholds on disk while the layout is unknown, and says so if one could have mattered.

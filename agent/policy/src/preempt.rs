@@ -63,7 +63,14 @@ pub(crate) fn preempt(snapshot: &Snapshot, active: &[&Workload], plan: &mut Plan
     let missing = missing(wanted);
     let Some(first) = missing.first() else { return };
     let metric = first.0.name();
-    let Some(victims) = victims(wanted, active, &missing) else { return };
+    let ends = |workload: &Workload| {
+        plan.actions
+            .iter()
+            .any(|action| matches!(action, Action::Evict(evict) if evict.workload == workload.key))
+    };
+    let staying: Vec<&Workload> =
+        active.iter().copied().filter(|workload| !ends(workload)).collect();
+    let Some(victims) = victims(wanted, &staying, &missing) else { return };
     for workload in victims {
         let grace = workload.termination_grace.map_or(DEFAULT_GRACE, |grace| grace.0);
         let grounds = Grounds {

@@ -180,6 +180,13 @@ fn conditions(
     history.conditions = holding;
 }
 
+/// Shows the conditions as the last pass left them.
+pub(crate) fn repeat_conditions(history: &History, plan: &mut Plan) {
+    plan.conditions = NodeConditionType::ALL
+        .map(|condition| describe(condition, history.conditions.contains(&condition), history))
+        .into();
+}
+
 fn describe(condition: NodeConditionType, holds: bool, history: &History) -> NodeCondition {
     let (reason, message) = match (condition, holds) {
         (NodeConditionType::MemoryPressure, true) => {

@@ -59,8 +59,8 @@ pub(crate) fn storage_limit(workload: &Workload) -> Option<Quantity> {
     let resource = Requestable::EphemeralStorage;
     let limit = peak(&workload.containers, |container| container.limits.get(resource))?;
     match workload.overhead.and_then(|overhead| overhead.get(resource)) {
-        Some(overhead) if !limit.is_zero() => Some(limit.plus(overhead)),
-        _ => Some(limit),
+        Some(overhead) => Some(limit.plus(overhead)),
+        None => Some(limit),
     }
 }
 

@@ -5,13 +5,17 @@ use super::{
 };
 use ebb_policy::{
     Millis, Quantity, Signal,
-    limits::{ActiveCache, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims},
+    limits::{
+        ActiveCache, AfterEviction, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims,
+    },
 };
 use std::collections::BTreeMap;
 
 const RANKINGS: [(&str, Ranking); 2] =
     [("kubelet", Ranking::Kubelet), ("attributed", Ranking::Attributed)];
 const VICTIMS: [(&str, Victims); 2] = [("one", Victims::One), ("enough", Victims::Enough)];
+const AFTERS: [(&str, AfterEviction); 2] =
+    [("wait", AfterEviction::Wait), ("goOn", AfterEviction::GoOn)];
 const CACHES: [(&str, ActiveCache); 2] = [
     ("used", ActiveCache::Used),
     ("reclaimableUnlessRefaulting", ActiveCache::ReclaimableUnlessRefaulting),
@@ -25,6 +29,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
         ranking: section.choice("ranking", &RANKINGS).unwrap_or(defaults.ranking),
         victims: section.choice("victims", &VICTIMS).unwrap_or(defaults.victims),
         max_victims: section.number("maxVictims", "from 1 on").unwrap_or(defaults.max_victims),
+        after_eviction: section.choice("afterEviction", &AFTERS).unwrap_or(defaults.after_eviction),
         count_dying: section.flag("countDying").unwrap_or(defaults.count_dying),
         preferences: section.flag("preferences").unwrap_or(defaults.preferences),
         spread_owners: section.flag("spreadOwners").unwrap_or(defaults.spread_owners),
@@ -133,6 +138,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ranking,
         victims,
         max_victims,
+        after_eviction,
         count_dying,
         preferences,
         spread_owners,
@@ -154,6 +160,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ("ranking", word(&RANKINGS, *ranking)),
         ("victims", word(&VICTIMS, *victims)),
         ("maxVictims", Node::Integer((*max_victims).into())),
+        ("afterEviction", word(&AFTERS, *after_eviction)),
         ("countDying", Node::Bool(*count_dying)),
         ("preferences", Node::Bool(*preferences)),
         ("spreadOwners", Node::Bool(*spread_owners)),

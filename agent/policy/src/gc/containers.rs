@@ -14,6 +14,7 @@ use crate::{
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
+    string::String,
     vec::Vec,
 };
 
@@ -52,6 +53,42 @@ pub(crate) fn collect<'a>(
     sandboxes(snapshot, &pods, need_room, &mut removal);
     logs(snapshot, &pods, &mut removal);
     removal.removed
+}
+
+/// After a container's end, at once: the newest dead ones of its name stay, at least one; of a pod that is gone none do.
+pub(crate) fn after_death(snapshot: &Snapshot, policy: ContainerGcPolicy, plan: &mut Plan) {
+    let pods = Pods::new(snapshot);
+    let is_planned = |id: &str| {
+        plan.actions.iter().any(|action| matches!(action, Action::RemoveContainer(c) if c.id == id))
+    };
+    let of_interest = if snapshot.exited.is_empty() { &[][..] } else { &snapshot.containers[..] };
+    let ids = of_interest.iter().map(|container| container.id.as_str());
+    let planned: BTreeSet<&str> = ids.filter(|id| is_planned(id)).collect();
+    let stay = policy
+        .max_per_container
+        .map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX).max(1));
+    let ended: BTreeSet<&str> = snapshot.exited.iter().map(String::as_str).collect();
+    let died: BTreeSet<(&str, &str)> = snapshot
+        .containers
+        .iter()
+        .filter(|container| ended.contains(container.id.as_str()))
+        .map(|container| (container.pod_uid.as_str(), container.name.as_str()))
+        .collect();
+    let mut removal = Removal { plan, removed: BTreeSet::new() };
+    for (uid, name) in died {
+        let gone = pods.content_removable(uid);
+        let of_unit = |container: &&Container| {
+            container.pod_uid == uid
+                && (gone.is_some() || container.name == name)
+                && container.state == ContainerState::Exited
+                && !planned.contains(container.id.as_str())
+        };
+        let mut dead: Vec<&Container> = snapshot.containers.iter().filter(of_unit).collect();
+        dead.retain(|container| !removal.removed.contains(container.id.as_str()));
+        newest_first(&mut dead);
+        let stay = if gone.is_some() { 0 } else { stay };
+        removal.oldest_first(&mut dead, stay, gone.unwrap_or(RemoveReason::PerContainerLimit));
+    }
 }
 
 /// Dead containers that are old enough, by unit.

@@ -171,17 +171,19 @@ struct Fullness {
     percent: u64,
 }
 
-/// The image filesystem's figures; impossible ones are put right or reported.
-fn fullness(snapshot: &Snapshot, plan: &mut Plan) -> Option<Fullness> {
+/// The image filesystem's figures; impossible ones are put right or, as an error, reported. Unknown ones are an error without a message.
+fn fullness(snapshot: &Snapshot, plan: &mut Plan) -> Result<Fullness, Option<&'static str>> {
     let seen = snapshot.signals.get(&Signal::ImageFsAvailable);
     let (available, capacity) = match (seen, snapshot.node.image_fs) {
-        (Some(seen), _) => (seen.available, seen.capacity?),
-        (None, Some(fs)) => (fs.available?, fs.capacity?),
-        (None, None) => return None,
+        (Some(seen), _) => (Some(seen.available), seen.capacity),
+        (None, Some(fs)) => (fs.available, fs.capacity),
+        (None, None) => (None, None),
     };
+    let (Some(available), Some(capacity)) = (available, capacity) else { return Err(None) };
     if capacity == 0 {
-        plan.events.push(warning("InvalidDiskCapacity", "invalid capacity 0 on image filesystem"));
-        return None;
+        let message = "invalid capacity 0 on image filesystem";
+        plan.events.push(warning("InvalidDiskCapacity", message));
+        return Err(Some(message));
     }
     if available > capacity {
         let what = format!("available {available} is larger than capacity {capacity}");
@@ -190,7 +192,7 @@ fn fullness(snapshot: &Snapshot, plan: &mut Plan) -> Option<Fullness> {
     let available = available.min(capacity);
     let free = u128::from(available) * 100 / u128::from(capacity);
     let percent = 100 - u64::try_from(free).unwrap_or(100);
-    Some(Fullness { available, capacity, percent })
+    Ok(Fullness { available, capacity, percent })
 }
 
 /// What is missing for the filesystem to be no fuller than the low threshold.
@@ -206,7 +208,7 @@ pub(crate) fn wanted_under_pressure(
     plan: &mut Plan,
 ) -> u64 {
     match fullness(snapshot, plan) {
-        Some(fullness) if to_low_threshold(fullness, policy) > 0 => {
+        Ok(fullness) if to_low_threshold(fullness, policy) > 0 => {
             to_low_threshold(fullness, policy)
         }
         _ => u64::MAX,
@@ -229,7 +231,15 @@ pub(crate) fn collect(
     let up_for = snapshot.agent_started_at.map(|start| snapshot.taken_at.since(start));
     let age_applies = matches!((up_for, policy.max_age), (Some(up), Some(most)) if up > most);
     let by_age = if age_applies { candidates.free_old(policy, never_used_is_old, plan) } else { 0 };
-    let Some(mut fullness) = fullness(snapshot, plan) else { return };
+    let mut fullness = match fullness(snapshot, plan) {
+        Ok(fullness) => fullness,
+        Err(problem) => {
+            if let Some(message) = problem {
+                failed(message, history, plan);
+            }
+            return;
+        }
+    };
     // What goes by age is taken for free already, so that not more than needed goes by space.
     fullness.available = fullness.available.saturating_add(by_age).min(fullness.capacity);
     let free = u128::from(fullness.available) * 100 / u128::from(fullness.capacity);
@@ -251,9 +261,13 @@ pub(crate) fn collect(
         size(fullness.capacity),
     );
     plan.events.push(warning("FreeDiskSpaceFailed", &message));
-    // The first failure in a row may only mean that figures were not ready yet.
+    failed(&message, history, plan);
+}
+
+/// Counts a failure. The first in a row may only mean that figures were not ready yet, so it is no event.
+fn failed(message: &str, history: &mut History, plan: &mut Plan) {
     if history.image_gc_failures > 0 {
-        plan.events.push(warning("ImageGCFailed", &message));
+        plan.events.push(warning("ImageGCFailed", message));
     }
     history.image_gc_failures = history.image_gc_failures.saturating_add(1);
 }

@@ -13,7 +13,9 @@ pub mod raw;
 pub mod threshold;
 
 pub use error::ConfigError;
-pub use options::{ActiveCache, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims};
+pub use options::{
+    ActiveCache, AfterEviction, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims,
+};
 pub use raw::RawEviction;
 pub use threshold::{Threshold, ThresholdValue};
 

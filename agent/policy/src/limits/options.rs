@@ -32,6 +32,20 @@ pub enum Victims {
     Enough,
 }
 
+/// What happens while workloads that were told to end are still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum AfterEviction {
+    /// Nothing for at most 30 seconds, as the kubelet has it.
+    Wait,
+    /// The next pass runs as soon as the node changes; what is dying counts towards the need.
+    GoOn,
+}
+
 /// How page cache in use is counted for `memory.available`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -169,6 +183,8 @@ pub struct Options {
     pub victims: Victims,
     /// At most this many victims in a pass, whatever the need.
     pub max_victims: u32,
+    /// What happens while workloads that were told to end are still there.
+    pub after_eviction: AfterEviction,
     /// Count what is already dying towards the need.
     pub count_dying: bool,
     /// Honour `prefer` and `avoid`.
@@ -204,6 +220,7 @@ impl Options {
             ranking: Ranking::Kubelet,
             victims: Victims::One,
             max_victims: 16,
+            after_eviction: AfterEviction::Wait,
             count_dying: true,
             preferences: false,
             spread_owners: false,
@@ -225,6 +242,7 @@ impl Options {
         Options {
             ranking: Ranking::Attributed,
             victims: Victims::Enough,
+            after_eviction: AfterEviction::GoOn,
             preferences: true,
             container_gc_period: Millis(0),
             image_gc_period: Millis(0),

@@ -133,18 +133,15 @@ impl Checker {
             });
         }
         let pods = String::from("pods");
-        let enforces_pods =
-            raw.enforce_node_allocatable.as_ref().is_none_or(|list| list.contains(&pods));
-        if enforces_pods
-            && let Some(&memory) =
-                thresholds.iter().find(|t| t.signal == Signal::MemoryAvailable && t.grace.0 == 0)
-        {
-            thresholds.push(Threshold {
-                signal: Signal::AllocatableMemoryAvailable,
-                list: Strength::Hard,
-                grace: Millis(0),
-                ..memory
-            });
+        if raw.enforce_node_allocatable.as_ref().is_none_or(|list| list.contains(&pods)) {
+            // What acts on the node's memory at once acts on the memory of all pods together too.
+            let memory = |t: &&Threshold| t.signal == Signal::MemoryAvailable && t.grace.0 == 0;
+            let copies: Vec<Threshold> = thresholds.iter().filter(memory).copied().collect();
+            thresholds.extend(
+                copies
+                    .into_iter()
+                    .map(|t| Threshold { signal: Signal::AllocatableMemoryAvailable, ..t }),
+            );
         }
         self.contradictions(&hard_text, raw, &thresholds);
         thresholds
@@ -294,6 +291,20 @@ impl Checker {
                     value: Some(text.clone()),
                     problem: format!("not above evictionHard[{name:?}] = {hard:?}, which acts first and at once"),
                     fix: format!("raise the soft threshold above {hard:?} or lower the hard one below {text:?}"),
+                });
+            }
+        }
+        for (map, texts) in
+            [("evictionHard", &raw.eviction_hard), ("evictionSoft", &raw.eviction_soft)]
+        {
+            for (name, text) in
+                texts.iter().flatten().filter(|(name, _)| name.starts_with("containerfs."))
+            {
+                self.warnings.push(ConfigError {
+                    key: format!("{map}[{name:?}]"),
+                    value: Some(text.clone()),
+                    problem: "not used: thresholds on containerfs are copies of those on the filesystem that it shares".to_string(),
+                    fix: "remove it, and set nodefs or imagefs".to_string(),
                 });
             }
         }

@@ -6,6 +6,13 @@ use crate::{
 };
 use alloc::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
+/// Reason of the event about a pod whose end is overdue.
+pub const OVERDUE_REASON: &str = "ExceededGracePeriod";
+
+/// Message of the event about a pod whose end is overdue.
+pub const OVERDUE_MESSAGE: &str =
+    "Container runtime did not kill the pod within specified grace period.";
+
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(

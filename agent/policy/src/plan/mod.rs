@@ -11,9 +11,9 @@ pub mod ranking;
 pub mod status;
 
 pub use action::{
-    Action, EventType, Evict, EvictionCause, Freeze, PodCondition, PodEvent, ReclaimMemory,
-    Release, RemoveContainer, RemoveImage, RemoveLogDir, RemoveLogLink, RemoveReason,
-    RemoveSandbox, Throttle, Warn,
+    Action, EventType, Evict, EvictionCause, Freeze, OVERDUE_MESSAGE, OVERDUE_REASON, PodCondition,
+    PodEvent, ReclaimMemory, Release, RemoveContainer, RemoveImage, RemoveLogDir, RemoveLogLink,
+    RemoveReason, RemoveSandbox, Throttle, Warn,
 };
 pub use kept::{KeepReason, Kept, Subject};
 pub use ranking::{RankKey, Ranked};

@@ -164,6 +164,11 @@ pub enum Note {
         /// Units needed.
         need: u64,
     },
+    /// The last pass told workloads to end, and their end is waited for.
+    WaitingForVictims {
+        /// Until when, whatever happens.
+        until: Time,
+    },
     /// Node-level reclaim comes first; the pass goes on with the next snapshot.
     ReclaimFirst,
     /// Node-level reclaim was enough.

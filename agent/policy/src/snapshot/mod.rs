@@ -4,7 +4,7 @@
 //! [`node`] holds facts about the node as a whole, [`workload`] what can be ended, [`spec`] what a pod asked for,
 //! [`usage`] what was measured, [`runtime`] what containers and images the runtime has, [`task`] work besides eviction.
 use crate::{Signal, Time};
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 pub mod node;
 pub mod runtime;
@@ -65,6 +65,9 @@ pub struct Snapshot {
     /// Containers that the runtime lists, dead ones too.
     #[cfg_attr(feature = "json", serde(default))]
     pub containers: Vec<Container>,
+    /// Ids of containers that have ended since the last snapshot: each leaves the newest dead ones of its name.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub exited: Vec<String>,
     /// Pod sandboxes that the runtime lists.
     #[cfg_attr(feature = "json", serde(default))]
     pub sandboxes: Vec<Sandbox>,
@@ -108,6 +111,7 @@ impl Snapshot {
             signals: BTreeMap::new(),
             workloads: Vec::new(),
             containers: Vec::new(),
+            exited: Vec::new(),
             sandboxes: Vec::new(),
             images: Vec::new(),
             log_dirs: Vec::new(),
