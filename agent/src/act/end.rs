@@ -1,7 +1,7 @@
 //! Ending what is held: two ways, one for real and one that only says what it would do.
 //!
 //! ```text
-//!  cgroup ─ cgroup.kill ──────────────────────────┐
+//!  cgroup ─ cgroup.kill ─ SIGKILL each ───────────┐
 //!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► process_mrelease each ─► ended
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
@@ -23,7 +23,7 @@ const SIGNAL_AT_ONCE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Method {
-    /// One write to `cgroup.kill`.
+    /// One write to `cgroup.kill`, and SIGKILL to each process held.
     CgroupKill,
     /// Frozen, then SIGKILL to each process until none was left or half a second had passed.
     FreezeAndSignal,
@@ -84,7 +84,14 @@ impl Hand for Enforce {
             }
             Victim::Cgroup(mut held) => {
                 let method = match held.write("cgroup.kill", "1") {
-                    Ok(()) => Method::CgroupKill,
+                    Ok(()) => {
+                        // It signals the first thread of each process alone: where that has exited and others live on,
+                        // the signal is lost. One to the process reaches the others; the dead do not mind a second.
+                        for process in &held.processes {
+                            ended_is_fine(process.signal(Signal::SIGKILL))?;
+                        }
+                        Method::CgroupKill
+                    }
                     Err(_) => {
                         freeze_and_signal(&mut held)?;
                         Method::FreezeAndSignal

@@ -88,6 +88,20 @@ fn terminate_asks_and_does_not_force() {
 }
 
 #[test]
+fn a_process_that_cgroup_kill_overlooks_is_signalled_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut child, _) = sleeper();
+    fs::write(dir.path().join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+    // A file that takes the write and kills nobody, as the kernel's does to a process whose first thread has exited.
+    fs::write(dir.path().join("cgroup.kill"), "").unwrap();
+    let id = fs::metadata(dir.path()).unwrap().ino();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let target = Target::Cgroup { id, path: dir.path().to_owned() };
+    assert_eq!(actor.perform(job(target)).result.unwrap().method, Method::CgroupKill);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
 fn where_there_is_no_cgroup_kill_every_process_is_signalled_until_the_cgroup_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     let events = dir.path().join("cgroup.events");
