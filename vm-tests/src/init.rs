@@ -80,7 +80,8 @@ fn prepare() -> Result<()> {
     for dir in ["/dev/shm", "/dev/pts"] {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {dir}"))?;
     }
-    attach("tmpfs", "/dev/shm", "mode=1777")?;
+    // As large as memory: what grows here must run into the node's end, not into its own.
+    attach("tmpfs", "/dev/shm", "mode=1777,size=100%")?;
     attach("devpts", "/dev/pts", "")?;
     attach("cgroup2", cgroup::ROOT, "nsdelegate,memory_recursiveprot")?;
     attach("tracefs", "/sys/kernel/tracing", "")?;

@@ -8,9 +8,11 @@
 //!             └─ ebb …   the agent under test                                  agent.rs
 //! ```
 //! On the host, `ebb-guest list` prints the registry; everything else wants to be in a guest.
+use crate::privileges::{CAP_DAC_OVERRIDE, CAP_KILL};
 use anyhow::{Context, Result, bail};
 
 mod actors;
+mod agent;
 mod bench;
 mod cgroup;
 mod checks;
@@ -21,6 +23,7 @@ mod privileges;
 mod probing;
 mod registry;
 mod runner;
+mod scene;
 mod wait;
 
 fn main() -> Result<()> {
@@ -39,6 +42,10 @@ fn main() -> Result<()> {
         ["test", name] => runner::run_one(name),
         ["act", rest @ ..] => actors::run(rest).context("as an actor"),
         ["exec-in", cgroup, program, rest @ ..] => Err(cgroup::exec_in(cgroup, program, rest)),
+        ["exec-in-to-kill", cgroup, program, rest @ ..] => {
+            privileges::bound_to(&[CAP_DAC_OVERRIDE, CAP_KILL])?;
+            Err(cgroup::exec_in(cgroup, program, rest))
+        }
         ["init"] => init::second_stage(),
         // The kernel passes its own parameters that it did not understand.
         _ if std::process::id() == 1 => init::first_stage(),

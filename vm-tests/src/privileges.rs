@@ -2,6 +2,7 @@
 use anyhow::{Result, ensure};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 
+pub(crate) const CAP_DAC_OVERRIDE: u32 = 1;
 pub(crate) const CAP_KILL: u32 = 5;
 pub(crate) const CAP_PERFMON: u32 = 38;
 pub(crate) const CAP_BPF: u32 = 39;
@@ -38,5 +39,24 @@ pub(crate) fn keep_only(capabilities: &[u32]) -> Result<()> {
     // SAFETY: both pointers are to live values of the layout that version 3 of this call asks for.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     ensure!(result == 0, "cannot give up capabilities: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Let what is executed from here on have only these capabilities, although it runs as root.
+pub(crate) fn bound_to(capabilities: &[u32]) -> Result<()> {
+    for cap in (0..=63).filter(|cap| !capabilities.contains(cap)) {
+        // SAFETY: this call takes two numbers and touches no memory of ours.
+        let result =
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(cap), 0, 0, 0) };
+        // The first number that this kernel has no capability for ends the list.
+        if result != 0 {
+            let error = std::io::Error::last_os_error();
+            ensure!(
+                error.raw_os_error() == Some(libc::EINVAL),
+                "cannot bound capabilities: {error}"
+            );
+            return Ok(());
+        }
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench;
-use crate::checks::{self, attribution, programs};
+use crate::checks::{self, attribution, edges, innocence, leaks, programs};
 use anyhow::Result;
 
 /// One test.
@@ -52,6 +52,20 @@ pub(crate) const TESTS: &[Test] = &[
     test("an_oom_kill_without_limit_is_the_nodes", "small", 120, attribution::global_oom),
     test("fork_counters_agree_with_the_files", "small", 90, attribution::fork_counter),
     test("thrash_counters_agree_with_the_files", "small", 120, attribution::thrash_counters),
+    test("ebb_check_finds_everything_live", "small", 60, edges::check_command),
+    test("ebb_events_shows_what_happens", "small", 120, edges::events_command),
+    test("a_dry_run_harms_nobody", "small", 120, leaks::dry_run),
+    test("a_leak_at_full_speed_is_stopped_in_time", "node", 120, leaks::full_speed),
+    test("a_leak_behind_a_dead_leader_is_stopped", "node", 120, leaks::leaderless),
+    test("a_leak_in_tmpfs_is_stopped", "node", 120, leaks::in_tmpfs),
+    test("a_leak_is_stopped_without_bpf", "node", 120, leaks::without_bpf),
+    test("a_stubborn_leak_is_killed_after_its_grace", "small", 120, leaks::stubborn),
+    test("five_leaks_at_once_and_no_innocent_dies", "node", 600, leaks::five_at_once),
+    test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),
+    test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
+    test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
+    test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
+    test("a_victim_that_vanishes_harms_nobody", "small", 240, edges::vanishing_victim),
 ];
 
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.

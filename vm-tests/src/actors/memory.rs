@@ -36,6 +36,16 @@ pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
     grown
 }
 
+/// Take memory until only `floor` MiB are available, then end.
+pub(super) fn dier(floor: u64) -> Result<()> {
+    ready();
+    let mut held = Vec::new();
+    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
+        held.push(vec![1_u8; MIB]);
+    }
+    Ok(())
+}
+
 /// A hog that does not end when asked to.
 pub(super) fn stubborn(rate: u64) -> Result<()> {
     for polite in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {

@@ -62,6 +62,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         ["idle", mib] => memory::idle(number(mib)?),
         ["hog", rate] => memory::hog(number(rate)?),
         ["rush", floor, rate] => memory::rush(number(floor)?, number(rate)?),
+        ["dier", floor] => memory::dier(number(floor)?),
         ["stubborn", rate] => memory::stubborn(number(rate)?),
         ["leaderless", rate] => memory::leaderless(number(rate)?),
         ["shmer", rate] => memory::shmer(number(rate)?),

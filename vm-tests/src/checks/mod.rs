@@ -1,4 +1,7 @@
 //! The tests, one file per family.
 pub(crate) mod attribution;
+pub(crate) mod edges;
+pub(crate) mod innocence;
 pub(crate) mod kernel;
+pub(crate) mod leaks;
 pub(crate) mod programs;

@@ -1,0 +1,159 @@
+//! ebb under test: the real binary as a service of the guest, and the records that it writes.
+//!
+//! Tests read what an operator reads: one JSON object a line on standard output. Nothing of the agent is linked in.
+use crate::cgroup::Cgroup;
+use crate::init::SELF;
+use crate::registry::Context as TestContext;
+use crate::runner;
+use crate::wait;
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// The agent's binary in the guest.
+pub(crate) const EBB: &str = "/payload/ebb";
+const CONFIG: &str = "/run/ebb.yaml";
+const STARTING: Duration = Duration::from_secs(60);
+const STOPPING: Duration = Duration::from_secs(30);
+/// What every test's configuration ends with: the test itself is not a workload.
+const OWN: &str = "ebb:\n  protected: [\"test.scope\"]\n";
+
+/// A running agent and its records so far.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    child: Child,
+    lines: Receiver<Value>,
+    records: Vec<Value>,
+}
+
+/// What a run of the agent differs in.
+#[derive(Debug, Default)]
+pub(crate) struct Settings<'a> {
+    /// The eviction fields of its configuration, as YAML.
+    pub(crate) thresholds: &'a str,
+    /// More arguments of `ebb run`.
+    pub(crate) arguments: &'a [&'a str],
+    /// Give up all capabilities but those that killing needs.
+    pub(crate) without_bpf: bool,
+}
+
+impl Agent {
+    /// Start ebb with enforcement and wait until it says that it has begun.
+    pub(crate) fn enforce(test: &TestContext, thresholds: &str) -> Result<Self> {
+        let arguments = &["--enforce"];
+        Self::start(test, &Settings { thresholds, arguments, ..Settings::default() })
+    }
+
+    /// Start ebb and wait until it says that it has begun.
+    pub(crate) fn start(test: &TestContext, settings: &Settings<'_>) -> Result<Self> {
+        fs::write(CONFIG, format!("{}{OWN}", settings.thresholds))
+            .context("cannot write ebb's configuration")?;
+        let cgroup = Cgroup::create("system.slice/ebb.service")?;
+        let dir = runner::out_dir(test)?;
+        let errors = File::create(dir.join("ebb.stderr")).context("cannot create ebb's log")?;
+        let log = File::create(dir.join("ebb.json")).context("cannot create ebb's log")?;
+        let how = if settings.without_bpf { "exec-in-to-kill" } else { "exec-in" };
+        let mut child = Command::new(SELF)
+            .arg(how)
+            .arg(cgroup.path())
+            .args([EBB, "run", "--output", "json", "--config", CONFIG])
+            .args(settings.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .context("cannot start ebb")?;
+        let stdout = child.stdout.take().context("ebb has no standard output")?;
+        let mut agent = Self { child, lines: read_records(stdout, log), records: Vec::new() };
+        let started = agent.wait_for(STARTING, "ebb has begun", |record| is(record, "started"));
+        if let Err(error) = started {
+            let said = fs::read_to_string(dir.join("ebb.stderr")).unwrap_or_default();
+            bail!("{error:#}; ebb said: {said}");
+        }
+        Ok(agent)
+    }
+
+    pub(crate) fn pid(&self) -> Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.child.id()).context("an impossible process id")?))
+    }
+
+    /// Every record so far, oldest first.
+    pub(crate) fn records(&mut self) -> &[Value] {
+        self.records.extend(self.lines.try_iter());
+        &self.records
+    }
+
+    /// The first record, past or to come, that fits.
+    pub(crate) fn wait_for(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(found) = self.records().iter().find(|record| fits(record)) {
+                return Ok(found.clone());
+            }
+            if let Some(status) = self.child.try_wait().context("cannot look at ebb")? {
+                bail!("ebb ended with {status} before {what}");
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "waited {} s in vain until {what}", limit.as_secs());
+            if let Ok(record) = self.lines.recv_timeout(left.min(Duration::from_millis(200))) {
+                self.records.push(record);
+            }
+        }
+    }
+
+    /// Names of the workloads it acted on, in order.
+    pub(crate) fn victims(&mut self) -> Vec<String> {
+        let acted = self.records().iter().filter(|record| is(record, "acted"));
+        acted.map(|record| name_of(record).unwrap_or_default()).collect()
+    }
+
+    /// Ask it to end, and hold it to that.
+    pub(crate) fn stop(mut self) -> Result<Vec<Value>> {
+        ensure!(
+            self.child.try_wait().context("cannot look at ebb")?.is_none(),
+            "ebb had ended before it was asked to"
+        );
+        kill(self.pid()?, Signal::SIGTERM).context("cannot ask ebb to end")?;
+        let status = wait::until_some(STOPPING, "ebb has ended", || self.child.try_wait().ok()?)?;
+        ensure!(status.success(), "ebb ended with {status}");
+        // The pipe is closed now, so this takes the rest.
+        self.records.extend(self.lines.iter());
+        Ok(self.records)
+    }
+}
+
+/// Whether a record is of this kind.
+pub(crate) fn is(record: &Value, event: &str) -> bool {
+    record.get("event").and_then(Value::as_str) == Some(event)
+}
+
+/// The name of the workload that a record is about: its cgroup's path.
+pub(crate) fn name_of(record: &Value) -> Option<String> {
+    Some(record.get("workload")?.get("name")?.as_str()?.to_owned())
+}
+
+fn read_records(from: impl std::io::Read + Send + 'static, mut log: File) -> Receiver<Value> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            // A full disk loses the copy, not the record.
+            let _ = writeln!(log, "{line}");
+            let record = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            if sender.send(record).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}

@@ -1,0 +1,159 @@
+//! Workloads that take memory until somebody stops them: it must be ebb, in time, and the right one.
+use crate::agent::{Agent, Settings, is, name_of};
+use crate::node;
+use crate::registry::{Context as TestContext, Outcome};
+use crate::runner;
+use crate::scene::{Scene, Workload};
+use crate::wait;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
+
+/// As fast as the machine goes.
+pub(crate) fn full_speed(test: &TestContext) -> Result<Outcome> {
+    stopped(
+        test,
+        &["hog", "0"],
+        &Settings { thresholds: THRESHOLDS, arguments: &["--enforce"], ..Settings::default() },
+    )
+}
+
+/// In a thread whose process shows no memory any more.
+pub(crate) fn leaderless(test: &TestContext) -> Result<Outcome> {
+    stopped(
+        test,
+        &["leaderless", "300"],
+        &Settings { thresholds: THRESHOLDS, arguments: &["--enforce"], ..Settings::default() },
+    )
+}
+
+/// In tmpfs, in no process's resident set.
+pub(crate) fn in_tmpfs(test: &TestContext) -> Result<Outcome> {
+    stopped(
+        test,
+        &["shmer", "300"],
+        &Settings { thresholds: THRESHOLDS, arguments: &["--enforce"], ..Settings::default() },
+    )
+}
+
+/// With every BPF program left out, and with the capabilities for them gone: files are enough.
+pub(crate) fn without_bpf(test: &TestContext) -> Result<Outcome> {
+    let arguments = &["--enforce", "--leave-out", "all"];
+    stopped(
+        test,
+        &["hog", "300"],
+        &Settings { thresholds: THRESHOLDS, arguments, without_bpf: true },
+    )
+}
+
+/// One hog, three innocents, one agent: the hog's cgroup is ended by the best means the kernel has.
+fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(3, 50)?;
+    let mut agent = Agent::start(test, settings)?;
+    let mut hog = Workload::start("work.slice/hog.service", hog)?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    wait::until(SOON, "the hog is gone", || {
+        hog.cgroup.processes().is_ok_and(|left| left.is_empty())
+    })?;
+    hog.actor.wait()?;
+    let means = if hog.cgroup.has("cgroup.kill") { "cgroupKill" } else { "freezeAndSignal" };
+    let victims = agent.victims();
+    let records = agent.stop()?;
+    tell(test, &records)?;
+    ensure!(victims.iter().all(|v| v.ends_with("hog.service")), "ebb acted on {victims:?}");
+    let acted = records.iter().find(|record| is(record, "acted")).context("ebb did not act")?;
+    let method = acted.get("method").and_then(Value::as_str);
+    ensure!(method == Some(means), "ended by {method:?}, but the kernel has {means}");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// Show when ebb did what.
+fn tell(test: &TestContext, records: &[Value]) -> Result<()> {
+    let recovered = records.iter().find(|record| is(record, "recovered"));
+    let moments = recovered.and_then(|record| record.get("timeline")).and_then(Value::as_array);
+    let moments = moments.map(Vec::as_slice).unwrap_or_default().iter().map(|moment| {
+        let what = moment.get("what").and_then(Value::as_str).unwrap_or_default();
+        format!("{what} {} ms", moment.get("afterMs").unwrap_or(&Value::Null))
+    });
+    runner::note(test, &moments.collect::<Vec<_>>().join(", "))
+}
+
+/// Five containers leak at once beside idle ones, again and again: 20 evictions of 20 hit a leaking one.
+pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
+    const ROUNDS: usize = 4;
+    let mut scene = Scene::with_innocents(5, 60)?;
+    let agent = Agent::enforce(test, THRESHOLDS)?;
+    for round in 0..ROUNDS {
+        let start = |n| {
+            let path = format!("kubepods/besteffort/pod{round}-{n}/leak");
+            Workload::start(&path, &["hog", "50"])
+        };
+        let mut leaks: Vec<Workload> = (0..5).map(start).collect::<Result<_>>()?;
+        for leak in &mut leaks {
+            wait::until(Duration::from_secs(120), "every leak is ended", || {
+                leak.actor.is_alive().is_ok_and(|alive| !alive)
+            })?;
+        }
+        wait::until(SOON, "the memory is back", || {
+            let (available, total) = (node::meminfo("MemAvailable"), node::meminfo("MemTotal"));
+            available.is_ok_and(|a| total.is_ok_and(|t| a > t / 2))
+        })?;
+        scene.assert_peace().with_context(|| format!("in round {round}"))?;
+    }
+    let records = agent.stop()?;
+    let acted: Vec<String> =
+        records.iter().filter(|r| is(r, "acted")).filter_map(name_of).collect();
+    let right = acted.iter().filter(|name| name.contains("kubepods/besteffort/pod")).count();
+    runner::note(test, &format!("{right} of {} evictions right", acted.len()))?;
+    ensure!(right == acted.len(), "ebb acted on {acted:?}");
+    ensure!(right >= 5 * ROUNDS, "only {right} evictions are on record");
+    Ok(Outcome::Passed)
+}
+
+/// It does not end when asked to: the soft threshold's grace period passes, then it is killed.
+pub(crate) fn stubborn(test: &TestContext) -> Result<Outcome> {
+    let thresholds = "evictionHard:\n  memory.available: \"2%\"\n\
+                      evictionSoft:\n  memory.available: \"40%\"\n\
+                      evictionSoftGracePeriod:\n  memory.available: 1s\n\
+                      evictionMaxPodGracePeriod: 2\n";
+    let mut scene = Scene::with_innocents(2, 30)?;
+    let mut agent = Agent::enforce(test, thresholds)?;
+    let mut hog = Workload::start("work.slice/stubborn.service", &["stubborn", "40"])?;
+    wait::until(SOON, "the stubborn one is gone", || {
+        hog.actor.is_alive().is_ok_and(|alive| !alive)
+    })?;
+    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "departed"))?;
+    let records = agent.stop()?;
+    let methods: Vec<&str> = records
+        .iter()
+        .filter(|record| is(record, "acted"))
+        .filter_map(|record| record.get("method")?.as_str())
+        .collect();
+    runner::note(test, &methods.join(", "))?;
+    ensure!(methods.first() == Some(&"terminate"), "it was not asked first: {methods:?}");
+    ensure!(methods.len() > 1, "asking was enough for a stubborn one");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// A dry run chooses and says so, and harms nobody.
+pub(crate) fn dry_run(test: &TestContext) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(2, 30)?;
+    let thresholds = "evictionHard:\n  memory.available: \"50%\"\n";
+    let mut agent = Agent::start(test, &Settings { thresholds, ..Settings::default() })?;
+    let half = node::meminfo("MemTotal")? >> 20;
+    let big = (node::meminfo("MemAvailable")? >> 20) - half * 4 / 10;
+    let mut hog = Workload::start("work.slice/big.service", &["idle", &big.to_string()])?;
+    let acted = agent.wait_for(SOON, "ebb would act", |record| is(record, "acted"))?;
+    ensure!(acted.get("method").and_then(Value::as_str) == Some("dryRun"), "it acted: {acted}");
+    let name = name_of(&acted).unwrap_or_default();
+    ensure!(name.ends_with("big.service"), "it would have ended {name}");
+    agent.stop()?;
+    ensure!(hog.actor.is_alive()?, "a dry run ended its victim");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
