@@ -89,6 +89,11 @@ pub(crate) fn after_death(snapshot: &Snapshot, policy: ContainerGcPolicy, plan: 
         let stay = if gone.is_some() { 0 } else { stay };
         removal.oldest_first(&mut dead, stay, gone.unwrap_or(RemoveReason::PerContainerLimit));
     }
+    // The regular collection of the same pass may have meant to keep one of them.
+    let Removal { plan, removed } = removal;
+    plan.kept.retain(
+        |kept| !matches!(&kept.subject, Subject::Container { id } if removed.contains(id.as_str())),
+    );
 }
 
 /// Dead containers that are old enough, by unit.

@@ -141,7 +141,8 @@ mod json {
                 }
 
                 fn visit_u64<E: de::Error>(self, value: u64) -> Result<Quantity, E> {
-                    Ok(Quantity::bytes(value))
+                    // No quantity in binary notation is larger than a signed number can hold.
+                    Ok(Quantity::bytes(value.min(i64::MAX.unsigned_abs())))
                 }
 
                 fn visit_i64<E: de::Error>(self, value: i64) -> Result<Quantity, E> {

@@ -1,0 +1,7 @@
+//! What holds of every plan, whatever the node looks like.
+//!
+//! [`node`] makes snapshots up, adversarial figures included; [`config`] configurations; the properties are in [`plans`] and [`texts`].
+mod config;
+mod node;
+mod plans;
+mod texts;

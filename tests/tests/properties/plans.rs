@@ -1,0 +1,202 @@
+//! Properties of plans.
+use crate::{
+    config::{limits, raw, signals},
+    node::{figure, observation, snapshot},
+};
+use ebb_policy::limits::{Limits, Options, RawEviction, Victims};
+use ebb_policy::plan::{Action, EvictionCause, Kept, Plan, Subject};
+use ebb_policy::snapshot::{FsLayout, Observation, Task, WorkloadKey};
+use ebb_policy::{History, Snapshot, Time, decide};
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::collections::BTreeSet;
+
+fn shuffled<T>(list: &mut [T], seed: usize) {
+    if !list.is_empty() {
+        let by = seed % list.len();
+        list.rotate_left(by);
+        if seed.is_multiple_of(2) {
+            list.reverse();
+        }
+    }
+}
+
+fn shuffle(snapshot: &Snapshot, seed: usize) -> Snapshot {
+    let mut other = snapshot.clone();
+    shuffled(&mut other.workloads, seed);
+    shuffled(&mut other.containers, seed / 2);
+    shuffled(&mut other.sandboxes, seed / 3);
+    shuffled(&mut other.images, seed / 5);
+    shuffled(&mut other.log_dirs, seed / 7);
+    shuffled(&mut other.log_links, seed / 11);
+    shuffled(&mut other.exited, seed / 13);
+    for workload in &mut other.workloads {
+        shuffled(&mut workload.containers, seed / 17);
+        if let Some(stats) = &mut workload.stats {
+            shuffled(&mut stats.containers, seed / 19);
+        }
+    }
+    other
+}
+
+fn subject(action: &Action) -> Subject {
+    match action {
+        Action::Evict(evict) => Subject::Workload { workload: evict.workload.clone() },
+        Action::RemoveContainer(container) => Subject::Container { id: container.id.clone() },
+        Action::RemoveSandbox(sandbox) => Subject::Sandbox { id: sandbox.id.clone() },
+        Action::RemoveLogDir(dir) => Subject::LogDir { path: dir.path.clone() },
+        Action::RemoveLogLink(link) => Subject::LogLink { path: link.path.clone() },
+        Action::RemoveImage(image) => Subject::Image { id: image.id.clone() },
+        Action::Warn(warn) => Subject::Workload { workload: warn.workload.clone() },
+        Action::ReclaimMemory(reclaim) => Subject::Workload { workload: reclaim.workload.clone() },
+        Action::Throttle(throttle) => Subject::Workload { workload: throttle.workload.clone() },
+        Action::Freeze(freeze) => Subject::Workload { workload: freeze.workload.clone() },
+        Action::Release(release) => Subject::Workload { workload: release.workload.clone() },
+    }
+}
+
+/// What is ended or removed, each with its kind.
+fn taken(plan: &Plan) -> Vec<Subject> {
+    let last = |action: &&Action| {
+        !matches!(
+            action,
+            Action::Warn(_)
+                | Action::ReclaimMemory(_)
+                | Action::Throttle(_)
+                | Action::Freeze(_)
+                | Action::Release(_)
+        )
+    };
+    plan.actions.iter().filter(last).map(subject).collect()
+}
+
+fn ended(plan: &Plan) -> BTreeSet<WorkloadKey> {
+    let evicted = plan.actions.iter().filter_map(|action| match action {
+        Action::Evict(evict) => Some(evict.workload.clone()),
+        _ => None,
+    });
+    evicted.collect()
+}
+
+/// Two passes, the second on another snapshot a second later.
+fn two_passes(first: &Snapshot, second: &Snapshot, limits: &Limits) -> [(Plan, History); 2] {
+    let one = decide(first, limits, &History::default());
+    let later = Snapshot { taken_at: Time(first.taken_at.0 + 1000), ..second.clone() };
+    let two = decide(&later, limits, &one.1);
+    [one, two]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(512), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_order_of_the_lists_never_changes_a_plan(first in snapshot(), second in snapshot(), limits in limits(), seed in 0..5000_usize) {
+        let plain = two_passes(&first, &second, &limits);
+        let shuffled = two_passes(&shuffle(&first, seed), &shuffle(&second, seed), &limits);
+        prop_assert_eq!(plain, shuffled);
+    }
+
+    #[test]
+    fn nothing_protected_or_critical_is_ever_ended(first in snapshot(), second in snapshot(), limits in limits()) {
+        for ((plan, _), snapshot) in two_passes(&first, &second, &limits).iter().zip([&first, &second]) {
+            let ended = ended(plan);
+            for workload in &snapshot.workloads {
+                let untouchable = workload.is_critical() || workload.protected.is_some() || workload.is_finished() || workload.dying.is_some();
+                prop_assert!(!(untouchable && ended.contains(&workload.key)), "{workload:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_kept_is_acted_on_and_nothing_is_acted_on_twice(first in snapshot(), second in snapshot(), limits in limits()) {
+        for (plan, _) in two_passes(&first, &second, &limits) {
+            let taken = taken(&plan);
+            let unique: BTreeSet<&Subject> = taken.iter().collect();
+            prop_assert_eq!(unique.len(), taken.len(), "{:?}", taken);
+            for Kept { subject, reason } in &plan.kept {
+                prop_assert!(!unique.contains(subject), "{subject:?} is kept ({reason:?}) and acted on");
+            }
+        }
+    }
+
+    #[test]
+    fn images_in_use_or_pinned_and_running_containers_stay(first in snapshot(), second in snapshot(), limits in limits()) {
+        for ((plan, _), snapshot) in two_passes(&first, &second, &limits).iter().zip([&first, &second]) {
+            let taken = taken(plan);
+            for container in &snapshot.containers {
+                let subject = Subject::Container { id: container.id.clone() };
+                let goes = taken.contains(&subject);
+                prop_assert!(!(goes && container.state == ebb_policy::snapshot::ContainerState::Running));
+                let image = container.image.as_ref().map(|id| Subject::Image { id: id.clone() });
+                prop_assert!(goes || image.is_none_or(|image| !taken.contains(&image)), "{container:?}");
+            }
+            for image in snapshot.images.iter().filter(|image| image.pinned) {
+                let subject = Subject::Image { id: image.id.clone() };
+                prop_assert!(!taken.contains(&subject));
+            }
+        }
+    }
+
+    #[test]
+    fn less_pressure_on_a_signal_never_adds_an_action(
+        node in snapshot(), signal in select(signals()), seen in observation(), more in figure(), raw in raw(), layout in select(vec![FsLayout::Single, FsLayout::DedicatedImageFs, FsLayout::SplitImageFs]),
+    ) {
+        // One signal and one threshold: with several, less of one shortage makes room for handling another.
+        let hard = [(signal.name().to_owned(), "5Gi".to_owned())].into();
+        let raw = RawEviction { eviction_hard: Some(hard), eviction_soft: None, eviction_soft_grace_period: None, enforce_node_allocatable: Some(Vec::new()), local_storage_capacity_isolation: Some(false), ..raw };
+        let limits = Limits::new(&raw).unwrap();
+        let with = |available| Snapshot {
+            signals: [(signal, Observation { available, ..seen })].into(),
+            node: Default::default(),
+            layout: Some(layout),
+            tasks: Some(vec![Task::Eviction]),
+            ..node.clone()
+        };
+        let (tight, _) = decide(&with(seen.available), &limits, &History::default());
+        let (loose, _) = decide(&with(seen.available.saturating_add(more)), &limits, &History::default());
+        let tight: BTreeSet<Subject> = taken(&tight).into_iter().collect();
+        for subject in taken(&loose) {
+            prop_assert!(tight.contains(&subject), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_never_ends_more_than_one_victim_past_what_is_needed(first in snapshot(), raw in raw()) {
+        let options = Options { victims: Victims::Enough, max_victims: 16, ..raw.options.clone().unwrap_or_else(Options::kubelet) };
+        let limits = Limits::new(&RawEviction { options: Some(options), ..raw }).unwrap();
+        let (plan, _) = decide(&first, &limits, &History::default());
+        let frees: Vec<Option<u64>> = plan.actions.iter().filter_map(|action| match action {
+            Action::Evict(evict) if evict.cause == EvictionCause::NodePressure => Some(evict.expected_free),
+            _ => None,
+        }).collect();
+        if let (Some(handled), Some((_, before))) = (&plan.handled, frees.split_last())
+            && handled.forecast.is_none()
+        {
+            let freed = before.iter().flatten().fold(handled.dying, |sum, free| sum.saturating_add(*free));
+            prop_assert!(before.is_empty() || freed < handled.need.max(1), "{frees:?} for {handled:?}");
+            prop_assert!(before.iter().all(Option::is_some), "someone of unknown size was followed by another");
+        }
+    }
+
+    #[test]
+    fn a_decision_on_the_same_node_again_remembers_no_more(node in snapshot(), limits in limits()) {
+        let mut history = History::default();
+        let sizes: Vec<usize> = (0..12).map(|_| {
+            history = decide(&node, &limits, &history).1;
+            serde_json::to_string(&history).unwrap().len()
+        }).collect();
+        // Derived thresholds take part from the second pass on, and reclaim and eviction alternate.
+        prop_assert!(sizes[6..].iter().max() <= sizes[..6].iter().max(), "{sizes:?}");
+    }
+
+    #[test]
+    fn history_and_plan_read_back_from_json_as_they_were(first in snapshot(), second in snapshot(), limits in limits()) {
+        for (plan, history) in two_passes(&first, &second, &limits) {
+            let text = serde_json::to_string(&(&plan, &history)).unwrap();
+            let back: (Plan, History) = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(back, (plan, history));
+        }
+        let text = serde_json::to_string(&first).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), first);
+    }
+}
