@@ -60,14 +60,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (queue, drained) =
         Queue::start(io::stdout(), incidents).context("cannot start the writer of records")?;
     log_to_stderr();
-    let mut missing = protect(&roots.proc);
-    missing.extend(layout_notice(&layout));
+    let mut missing: Vec<String> = layout_notice(&layout).into_iter().collect();
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
     let result = runtime()?.block_on(async {
         let probes = attach(&options, &mut missing)?;
+        missing.extend(protect(&roots.proc));
         let reload = args.config.watch();
         run::run(Setup { roots, layout, mode, policy, reload, probes, missing, reporter, queue })
             .await
