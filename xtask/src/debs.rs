@@ -18,12 +18,6 @@ use std::time::Duration;
 const INDEX_MAX_AGE: Duration = Duration::from_secs(12 * 3600);
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The newest version of `package` in `suite` (or the one named, as `name=version`), as a verified file in the cache.
-pub(crate) fn fetch(suite: &str, package: &str) -> Result<PathBuf> {
-    let mut files = Suite::open(suite)?.fetch(&[package.to_owned()])?;
-    files.pop().with_context(|| format!("apt returned no file for {package} in {suite}"))
-}
-
 /// Unpack a package into a directory: files only, no maintainer script is run.
 pub(crate) fn unpack(deb: &Path, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("cannot create {}", into.display()))?;

@@ -15,28 +15,45 @@ const CARGO_DENY: &str = "0.20.2";
 
 /// Crates that `ebb-policy` may have below it when it is built for JSON: (de)serialisation and nothing that reads the world.
 const POLICY_MAY_HAVE: [&str; 16] = [
-    "ebb-policy", "serde", "serde_core", "serde_derive", "serde_derive_internals", "serde_json",
-    "schemars", "schemars_derive", "dyn-clone", "ref-cast", "ref-cast-impl", "itoa", "memchr",
-    "zmij", "proc-macro2", "quote",
+    "ebb-policy",
+    "serde",
+    "serde_core",
+    "serde_derive",
+    "serde_derive_internals",
+    "serde_json",
+    "schemars",
+    "schemars_derive",
+    "dyn-clone",
+    "ref-cast",
+    "ref-cast-impl",
+    "itoa",
+    "memchr",
+    "zmij",
+    "proc-macro2",
+    "quote",
 ];
 const PROC_MACRO_ONLY: [&str; 2] = ["syn", "unicode-ident"];
 
-/// The gates, by name, in the order in which they are run.
-pub(crate) fn all() -> Vec<(&'static str, fn() -> Result<()>)> {
-    vec![
-        ("format", format),
-        ("lints", lints),
-        ("lints of the kernel programs", bpf::lint),
-        ("documentation", documentation),
-        ("boundaries", boundaries),
-        ("licences", licences),
-    ]
+/// One check: passed, or why not.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn() -> Result<()>,
 }
 
+/// The gates, in the order in which they are run.
+pub(crate) const ALL: [Step; 6] = [
+    Step { name: "format", run: format },
+    Step { name: "lints", run: lints },
+    Step { name: "lints of the kernel side", run: bpf::lint },
+    Step { name: "documentation", run: documentation },
+    Step { name: "crate boundaries", run: boundaries },
+    Step { name: "licences and sources", run: licences },
+];
+
 pub(crate) fn run(_: &Args) -> Result<()> {
-    for (name, gate) in all() {
-        println!("== {name}");
-        gate().with_context(|| format!("gate {name}"))?;
+    for gate in ALL {
+        println!("== {}", gate.name);
+        (gate.run)().context(gate.name)?;
     }
     Ok(())
 }
@@ -52,7 +69,15 @@ fn format() -> Result<()> {
 }
 
 fn lints() -> Result<()> {
-    sh::run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+    sh::run(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ]))
 }
 
 fn documentation() -> Result<()> {
@@ -71,11 +96,14 @@ fn boundaries() -> Result<()> {
     }
     for name in ["aya", "aya-log", "libbpf-rs", "libbpf-sys"] {
         let users = users_of(name)?;
-        let loader_only = users.iter().all(|user| user == "ebb-probes" || user.starts_with("libbpf") || user.starts_with("aya"));
+        let loader_only = users.iter().all(|user| {
+            user == "ebb-probes" || user.starts_with("libbpf") || user.starts_with("aya")
+        });
         ensure!(loader_only, "only ebb-probes may name {name}, but so do {users:?}");
     }
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
-    let modules: BTreeSet<PathBuf> = files.iter().map(|f| f.with_extension("")).map(module).collect();
+    let modules: BTreeSet<PathBuf> =
+        files.iter().map(|f| f.with_extension("")).map(module).collect();
     ensure!(modules.len() == 1, "one module may name libbpf-rs, but these do: {files:?}");
     Ok(())
 }
@@ -83,7 +111,17 @@ fn boundaries() -> Result<()> {
 /// Names of a crate and everything it needs at run time, with the given options.
 fn below(package: &str, options: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = cargo();
-    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    tree.args([
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]);
     Ok(names(&sh::read(tree.args(options))?))
 }
 
@@ -120,7 +158,15 @@ fn licences() -> Result<()> {
     let is_right = has.is_some_and(|out| String::from_utf8_lossy(&out.stdout).contains(CARGO_DENY));
     if !is_right {
         let mut install = cargo();
-        install.args(["install", "cargo-deny", "--locked", "--quiet", "--version", CARGO_DENY, "--root"]);
+        install.args([
+            "install",
+            "cargo-deny",
+            "--locked",
+            "--quiet",
+            "--version",
+            CARGO_DENY,
+            "--root",
+        ]);
         sh::run(install.arg(&root))?;
     }
     let mut deny = Command::new(tool);

@@ -1,10 +1,12 @@
 //! `cargo xtask`: the list of ebb's developer commands, one file each.
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 mod bench;
 mod bpf;
 mod build;
 mod debs;
+mod demo;
 mod gates;
 mod sh;
 mod test;
@@ -25,6 +27,8 @@ enum Command {
     Bpf(bpf::Args),
     /// Build the agent as it is shipped: optimised, static, with its BPF programs.
     Build(build::Args),
+    /// Show ebb's main job on a real kernel: a leak beside services, ended in time.
+    Demo(demo::Args),
     /// Check format, lints, documentation, crate boundaries and licences.
     Gates(gates::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
@@ -35,14 +39,23 @@ enum Command {
     Vm(vm::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Build(args) => build::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Test(args) => test::run(&args),
         Command::Vm(args) => vm::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line with the causes; where in xtask it came up helps nobody.
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
 
-use crate::{bpf, gates, sh, vm};
+use crate::gates::{self, Step};
+use crate::{bpf, sh, vm};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 use std::time::Instant;
@@ -16,21 +17,18 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     // What comes later is built with these inside.
     bpf::ensure().context("cannot build the BPF programs")?;
-    let mut steps: Vec<(&str, Box<dyn Fn() -> Result<()>>)> = Vec::new();
-    for (name, gate) in gates::all() {
-        steps.push((name, Box::new(gate)));
-    }
-    steps.push(("BPF objects are reproducible", Box::new(bpf::verify)));
-    steps.push(("tests on this host", Box::new(host_tests)));
+    let mut steps: Vec<Step> = gates::ALL.into_iter().collect();
+    steps.push(Step { name: "BPF objects are reproducible", run: bpf::verify });
+    steps.push(Step { name: "tests on this host", run: host_tests });
     if !args.no_vm {
-        steps.push(("kernel matrix", Box::new(vm::all)));
+        steps.push(Step { name: "kernel matrix", run: vm::all });
     }
     let mut failed = Vec::new();
     let mut lines = Vec::new();
-    for (name, step) in &steps {
+    for Step { name, run } in &steps {
         println!("\n==== {name}");
         let begun = Instant::now();
-        let result = step();
+        let result = run();
         let seconds = begun.elapsed().as_secs();
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         lines.push(format!("{verdict:<6} {seconds:>5} s  {name}"));

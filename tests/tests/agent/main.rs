@@ -1,5 +1,7 @@
 //! The whole agent, as its own process, on a fake node.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod fake_node;
 
 use fake_node::{FakeNode, wait_for};
