@@ -44,7 +44,7 @@ static __always_inline void send_exit(struct task_struct *task)
 	exit->status = code ? code : leader->exit_code;
 	exit->flags = EBB_EXIT_STATUS;
 	copy_comm(exit->comm, leader);
-	bpf_ringbuf_submit(exit, 0);
+	bpf_ringbuf_submit(exit, unhurried(&VITAL, EBB_UNHURRIED_VITAL));
 }
 
 /* Where the kernel says itself that this thread is the last of its process. */

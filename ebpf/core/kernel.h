@@ -40,7 +40,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-enum { BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -12,9 +12,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* One record per cgroup and counter in this time. */
 #define GAP_NS 100000000ULL
 
-/* After this time without a record the next one wakes the reader. Shorter than the reader's own watch. */
-#define QUIET_NS 1000000000ULL
-
 /* Numbers differ between kernels, names do not. */
 enum memcg_memory_event {
 	MEMCG_LOW,
@@ -47,31 +44,6 @@ struct {
 	__type(value, struct gate);
 } MEMORY_GATES SEC(".maps");
 
-/* When the last record was sent, of whichever cgroup. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} MEMORY_BURST SEC(".maps");
-
-/*
- * The first record after a quiet second wakes the reader, who then looks in by itself until nothing has come for two seconds:
- * a thrashing node costs it a few looks in a second, and a quiet one none. A ring that fills up wakes it all the same.
- */
-static __always_inline u64 wake_flags(u64 now)
-{
-	u32 zero = 0;
-	u64 *last = bpf_map_lookup_elem(&MEMORY_BURST, &zero);
-	bool quiet = !last || now - *last > QUIET_NS;
-	bool filling = bpf_ringbuf_query(&EVENTS, BPF_RB_AVAIL_DATA) >
-		       bpf_ringbuf_query(&EVENTS, BPF_RB_RING_SIZE) / 2;
-
-	if (last)
-		*last = now;
-	return quiet || filling ? 0 : BPF_RB_NO_WAKEUP;
-}
-
 static __always_inline int memory_changed(u64 cgroup, u32 which)
 {
 	struct source source = { .cgroup = cgroup, .which = which };
@@ -102,7 +74,7 @@ static __always_inline int memory_changed(u64 cgroup, u32 which)
 	event->cgroup = cgroup;
 	event->which = which;
 	event->folded = folded;
-	bpf_ringbuf_submit(event, wake_flags(now));
+	bpf_ringbuf_submit(event, unhurried(&EVENTS, EBB_UNHURRIED_EVENTS));
 	return 0;
 }
 

@@ -70,7 +70,7 @@ static __always_inline int victim(struct task_struct *task)
 	kill->limit = limit ? limit->whose : EBB_OOM_LIMIT_UNKNOWN;
 	kill->reserved = 0;
 	copy_comm(kill->comm, task);
-	bpf_ringbuf_submit(kill, 0);
+	bpf_ringbuf_submit(kill, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 

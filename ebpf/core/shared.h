@@ -42,6 +42,14 @@ struct {
 	__type(value, struct ebb_counters);
 } CGROUPS SEC(".maps");
 
+/* When a record that is in no hurry was last sent, by EBB_UNHURRIED_*. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EBB_UNHURRIED_COUNT);
+	__type(key, u32);
+	__type(value, u64);
+} UNHURRIED SEC(".maps");
+
 /* Count a record that could not be sent. */
 static __always_inline void lose(u32 kind)
 {
@@ -70,6 +78,24 @@ static __always_inline void head(struct ebb_header *header, u16 kind, u16 len)
 			lose(kind);                                     \
 		room;                                                   \
 	})
+
+/*
+ * How to submit a record of a kind that can come in floods. Waking the reader costs more than everything else that a
+ * program does, so only the first after a quiet time wakes it; it then looks in by itself for longer than that time. A
+ * ring that fills up wakes it all the same.
+ */
+static __always_inline u64 unhurried(void *ring, u32 which)
+{
+	u64 *last = bpf_map_lookup_elem(&UNHURRIED, &which);
+	u64 now = bpf_ktime_get_boot_ns();
+	bool quiet = !last || now - *last > EBB_QUIET_NS;
+
+	if (last)
+		*last = now;
+	if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
+		return BPF_RB_FORCE_WAKEUP;
+	return quiet ? 0 : BPF_RB_NO_WAKEUP;
+}
 
 /* Whether the vital ring has room for more than OOM kills, for which its last eighth is kept. */
 static __always_inline bool vital_has_room(void)

@@ -130,6 +130,15 @@ enum {
 	EBB_CHANGE_EMPTIED = 6,
 };
 
+/* Which ring a record that is in no hurry goes through. */
+enum {
+	EBB_UNHURRIED_VITAL = 0,
+	EBB_UNHURRIED_EVENTS = 1,
+	EBB_UNHURRIED_COUNT = 2,
+};
+
+#define EBB_QUIET_NS 20000000ULL
+
 _Static_assert(sizeof(struct ebb_header) == 16, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_exit) == 64, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_oom_kill) == 72, "size is part of the layout");

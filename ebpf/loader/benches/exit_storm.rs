@@ -1,11 +1,15 @@
-//! How many exits are lost when processes end as fast as this machine can make them, with rings of several sizes.
+//! How many exits are lost when processes end as fast as this machine can make them, with rings of several sizes, and what
+//! each program costs whoever runs into it.
 //!
-//! Prints a table in Markdown. Needs root and the BPF objects. The reader shares the machine with the storm, one process per
+//! Prints two tables in Markdown. Needs root and the BPF objects. The reader shares the machine with the storm, one process per
 //! CPU making others that end at once, which is the worst that a fork bomb can do to it.
-use ebb_probes::{KernelEvent, Options, ProbeSet, Probes, survey};
+use aya::programs::loaded_programs;
+use aya::sys::{Stats, enable_stats};
+use ebb_probes::{KernelEvent, Options, ProbeSet, ProbeState, Probes, survey};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::error::Error;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 /// Processes per CPU.
@@ -16,6 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("| vital ring | exits | exits/s | delivered | lost | reader's CPU |");
     println!("|---|---|---|---|---|---|");
+    // Kept open, the kernel measures.
+    let _stats = enable_stats(Stats::RunTime)?;
+    let mut costs = String::new();
     for kib in [4, 64, 512] {
         let options = Options { vital_bytes: kib * 1024, ..Options::default() };
         let set = ProbeSet::for_host(&survey(), &options);
@@ -56,8 +63,29 @@ fn main() -> Result<(), Box<dyn Error>> {
             total as f64 / took.as_secs_f64(),
             100.0 * cpu.as_secs_f64() / took.as_secs_f64(),
         );
+        costs = cost_of_programs(&probes)?;
     }
+    println!("\n| program | hook | runs | ns per run |\n|---|---|---|---|\n{costs}");
     Ok(())
+}
+
+/// A table row per attached program that has run.
+fn cost_of_programs(probes: &Probes) -> Result<String, Box<dyn Error>> {
+    let mut rows = String::new();
+    for info in loaded_programs() {
+        let info = info?;
+        let Some(name) = info.name_as_str() else { continue };
+        // The kernel keeps the first 15 bytes of a name.
+        let ours = probes.status().iter().find(|probe| {
+            probe.state == ProbeState::Attached
+                && (probe.name == name || name.len() == 15 && probe.name.starts_with(name))
+        });
+        if let (Some(probe), runs @ 1..) = (ours, info.run_count()) {
+            let each = info.run_time().as_nanos() / u128::from(runs);
+            writeln!(rows, "| {} | {} | {runs} | {each} |", probe.name, probe.hook)?;
+        }
+    }
+    Ok(rows)
 }
 
 /// A process that makes others which end at once.

@@ -10,7 +10,7 @@ pub struct Options {
     pub events_bytes: u32,
     /// How many cgroups are counted at once, at least; the one that was longest idle is forgotten for a new one.
     pub cgroups: u32,
-    /// How long an event whose program does not wake the agent waits at most.
+    /// How long an event that does not wake the agent waits at most: exits and memory events that follow another.
     pub drain_every: Duration,
     /// Names of programs that are not attached; `all` leaves out every one.
     pub leave_out: Vec<String>,
@@ -22,7 +22,7 @@ impl Default for Options {
             vital_bytes: 512 * 1024,
             events_bytes: 512 * 1024,
             cgroups: 8192,
-            drain_every: Duration::from_millis(100),
+            drain_every: Duration::from_millis(50),
             leave_out: Vec::new(),
         }
     }

@@ -14,10 +14,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
-/// For how long after a memory event more of them may come without waking the reader: longer than the second of silence
-/// after which `memory_events.bpf.c` wakes it again.
-const UNANNOUNCED: Duration = Duration::from_secs(2);
-
 /// ebb's programs at work. Dropping it detaches them all.
 pub struct Probes {
     status: Vec<ProbeStatus>,
@@ -101,8 +97,10 @@ impl Probes {
         for ring in [&mut self.vital, &mut self.events].into_iter().flatten() {
             ring.drain(batch);
         }
-        if batch[before..].iter().any(|event| matches!(event, KernelEvent::MemoryEvent { .. })) {
-            self.unannounced_until = Some(Instant::now() + UNANNOUNCED);
+        if batch[before..].iter().any(is_unhurried) {
+            // Longer than the programs' quiet time by two looks: one may have come just before it was over.
+            let watch = Duration::from_nanos(ebb_wire::QUIET_NS) + 2 * self.drain_every;
+            self.unannounced_until = Some(Instant::now() + watch);
         }
     }
 
@@ -122,6 +120,11 @@ impl Probes {
     pub fn totals(&self) -> Result<Totals, TotalsError> {
         totals::read(&self.maps, |fact| self.tells(fact))
     }
+}
+
+/// Whether an event is of a kind that does not always wake the reader.
+fn is_unhurried(event: &KernelEvent) -> bool {
+    matches!(event, KernelEvent::Exit { .. } | KernelEvent::MemoryEvent { .. })
 }
 
 async fn ready(ring: &mut Option<Ring>) -> Result<(), RingError> {

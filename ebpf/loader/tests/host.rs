@@ -162,11 +162,13 @@ fn every_exit() -> Result<(), Failed> {
             }
             watch.until(|_| true)?;
         }
-        watch.until(|events| ends(events, &pids).len() == pids.len())?;
+        let all = watch.until(|events| ends(events, &pids).len() == pids.len())?;
+        let lost = watch.probes.lost()?;
+        // Those that did not wake the reader are found by it all the same.
+        assert!(all || lost.exits > 0, "not all exits arrived, and none was lost");
         watch.settle()?;
         let ends = ends(&watch.events, &pids);
         let missing = pids.len() - ends.len();
-        let lost = watch.probes.lost()?;
         assert!(missing as u64 <= lost.exits, "{missing} exits are missing, {lost:?}");
         assert!(ends.values().all(|times| *times == 1), "an exit was delivered twice");
         assert_eq!(lost.corrupt, 0);

@@ -1,9 +1,9 @@
 //! A process has ended. Stands in where `ebpf/core` cannot be loaded: without the exit status and the start time.
-use crate::maps::{VITAL, current_cgroup, header, lose, send, vital_has_room};
+use crate::maps::{Hurry, VITAL, current_cgroup, header, lose, send, vital_has_room};
 use aya_ebpf::helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use ebb_wire::{COMM_LEN, Exit, exit_flags, kind};
+use ebb_wire::{COMM_LEN, Exit, exit_flags, kind, unhurried};
 
 /// Where the kernel says itself that this thread is the last of its process.
 #[raw_tracepoint]
@@ -41,5 +41,5 @@ fn exit(flags: u32) {
         flags,
         comm: bpf_get_current_comm().unwrap_or([0; COMM_LEN]),
     };
-    send(&VITAL, kind::EXIT, record);
+    send(&VITAL, kind::EXIT, record, Hurry::Unhurried(unhurried::VITAL));
 }

@@ -1,7 +1,9 @@
 //! The maps that this half shares with `ebpf/core`, and the three things done with them: send, count, count as lost.
 //!
 //! Sizes given here are for a loader that gives none.
-use aya_ebpf::bindings::{BPF_NOEXIST, BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE};
+use aya_ebpf::bindings::{
+    BPF_NOEXIST, BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE,
+};
 use aya_ebpf::helpers::{
     bpf_get_current_cgroup_id, bpf_get_smp_processor_id, bpf_ktime_get_boot_ns,
 };
@@ -9,7 +11,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, LruHashMap, PerCpuArray, RingBuf};
 use aya_log_ebpf::warn;
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
-use ebb_wire::{Counters, Header, NodeCounters, kind};
+use ebb_wire::{Counters, Header, NodeCounters, QUIET_NS, kind, unhurried};
 
 /// OOM kills and exits: what must not be crowded out by anything else.
 #[map]
@@ -30,6 +32,10 @@ static CGROUPS: LruHashMap<u64, Counters> = LruHashMap::with_max_entries(8192, 0
 /// Running totals by NUMA node.
 #[map]
 pub static NODES: Array<NodeCounters> = Array::with_max_entries(1024, 0);
+
+/// When a record that is in no hurry was last sent.
+#[map]
+static UNHURRIED: Array<u64> = Array::with_max_entries(unhurried::COUNT, 0);
 
 /// How often a cgroup could not be counted.
 #[map]
@@ -54,16 +60,46 @@ pub fn header<T>(kind: u16) -> Header {
     Header { kind, len: size_of::<T>() as u16, cpu, ts_ns: now() }
 }
 
-/// Put a record into a ring, waking the reader if it has caught up, or count it as lost.
+/// How soon the reader is to know of a record.
+#[derive(Clone, Copy)]
+pub enum Hurry {
+    /// It is woken.
+    Now,
+    /// It is woken by the first after a quiet time, and then looks in by itself; the index is one of
+    /// [`ebb_wire::unhurried`].
+    Unhurried(u32),
+}
+
+/// Put a record into a ring, or count it as lost.
 #[inline(always)]
-pub fn send<T: 'static>(ring: &RingBuf, kind: u16, record: T) {
+pub fn send<T: 'static>(ring: &RingBuf, kind: u16, record: T, hurry: Hurry) {
     match ring.reserve::<T>(0) {
         Some(mut room) => {
             room.write(record);
-            room.submit(0);
+            room.submit(match hurry {
+                Hurry::Now => u64::from(BPF_RB_FORCE_WAKEUP),
+                Hurry::Unhurried(which) => unhurried(ring, which),
+            });
         }
         None => lose(kind),
     }
+}
+
+/// How to submit a record of a kind that can come in floods.
+#[inline(always)]
+fn unhurried(ring: &RingBuf, which: u32) -> u64 {
+    let now = now();
+    let quiet = UNHURRIED.get_ptr_mut(which).is_none_or(|last| {
+        // SAFETY: the pointer is to an entry of the array. Of two CPUs at once both may find a quiet time, and then wake
+        // the reader once too often.
+        let before = unsafe { last.replace(now) };
+        now.wrapping_sub(before) > QUIET_NS
+    });
+    let size = ring.query(u64::from(BPF_RB_RING_SIZE));
+    if ring.query(u64::from(BPF_RB_AVAIL_DATA)) > size / 2 {
+        return u64::from(BPF_RB_FORCE_WAKEUP);
+    }
+    if quiet { 0 } else { u64::from(BPF_RB_NO_WAKEUP) }
 }
 
 /// Count a record that could not be sent.

@@ -1,6 +1,6 @@
 //! The node is short of memory: who pays for it now (direct reclaim), and the background worker that should have prevented
 //! it (kswapd).
-use crate::maps::{EVENTS, NODES, count, header, now, send};
+use crate::maps::{EVENTS, Hurry, NODES, count, header, now, send};
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::{map, raw_tracepoint};
@@ -54,6 +54,6 @@ pub fn kswapd_wake(ctx: RawTracePointContext) -> i32 {
     counters.sent_wakes = counters.kswapd_wakes;
     let record =
         KswapdWake { header: header::<KswapdWake>(kind::KSWAPD_WAKE), node, folded: folded as u32 };
-    send(&EVENTS, kind::KSWAPD_WAKE, record);
+    send(&EVENTS, kind::KSWAPD_WAKE, record, Hurry::Now);
     0
 }

@@ -21,5 +21,5 @@ pub use counters::{Counters, NodeCounters};
 pub use decode::{DecodeError, Record, decode};
 pub use record::{
     COMM_LEN, Cgroup, CgroupNamed, Exit, Header, KswapdWake, MemoryEvent, OomKill, PATH_LEN,
-    change, exit_flags, kind, oom_limit, which,
+    QUIET_NS, change, exit_flags, kind, oom_limit, unhurried, which,
 };

@@ -136,6 +136,20 @@ pub mod kind {
     pub const COUNT: u32 = 7;
 }
 
+/// Index of the map that says when a record in no hurry last went through a ring.
+pub mod unhurried {
+    #![allow(missing_docs, reason = "each is a ring's name")]
+    pub const VITAL: u32 = 0;
+    pub const EVENTS: u32 = 1;
+    /// How many there are.
+    pub const COUNT: u32 = 2;
+}
+
+/// Exits and memory events come in floods, and waking the reader costs more than all else that a program does: such a
+/// record wakes the reader only when none has been sent for this long. Until longer than this has passed without
+/// one, the reader looks in by itself.
+pub const QUIET_NS: u64 = 20_000_000;
+
 /// [`Exit::flags`].
 pub mod exit_flags {
     /// [`Exit::status`](super::Exit::status) is known.

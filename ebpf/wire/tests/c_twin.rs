@@ -1,7 +1,7 @@
 //! `ebpf/core/wire.h` says the same as this crate: every size, offset and number, as a C compiler sees them.
 use ebb_wire::{
-    Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, change,
-    exit_flags, kind, oom_limit, which,
+    Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, QUIET_NS,
+    change, exit_flags, kind, oom_limit, unhurried, which,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -50,6 +50,8 @@ fn claims() -> Claims {
         SOCK_THROTTLED);
     numbers!(claims, change, "EBB_CHANGE_",
         CREATED REMOVED RENAMED RELEASED POPULATED EMPTIED);
+    numbers!(claims, unhurried, "EBB_UNHURRIED_", VITAL EVENTS COUNT);
+    claims.push(("EBB_QUIET_NS".to_owned(), QUIET_NS));
     claims
 }
 
