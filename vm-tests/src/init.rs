@@ -12,13 +12,11 @@ use nix::unistd::{Pid, chdir, chroot};
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Our own binary after stage one.
 pub(crate) const SELF: &str = "/payload/ebb-guest";
-/// What tests leave here reaches the host as files.tar.
-pub(crate) const OUT: &str = "/out";
 const NEW_ROOT: &str = "/newroot";
 const ROOT_DISK: &str = "/dev/nvme0n1";
 
@@ -104,20 +102,6 @@ fn supervise() -> Result<()> {
             _ => {}
         }
     }
-    hand_over_files()
-}
-
-/// A tar of what the tests left, through the third serial port.
-fn hand_over_files() -> Result<()> {
-    let port = fs::OpenOptions::new().write(true).open("/dev/ttyS2");
-    let port = port.context("cannot open the port for files")?;
-    let status = Command::new("busybox").args(["stty", "-F", "/dev/ttyS2", "raw"]).status();
-    status.context("cannot start busybox")?;
-    Command::new("busybox")
-        .args(["tar", "-c", "-C", OUT, "."])
-        .stdout(Stdio::from(port))
-        .status()
-        .context("cannot send the tests' files")?;
     Ok(())
 }
 

@@ -38,6 +38,10 @@ fn main() -> Result<()> {
             registry::list(registry::BENCHES);
             Ok(())
         }
+        ["list", "demo"] => {
+            registry::list(registry::DEMO);
+            Ok(())
+        }
         ["run"] => runner::run(),
         ["test", name] => runner::run_one(name),
         ["act", rest @ ..] => actors::run(rest).context("as an actor"),
@@ -50,7 +54,7 @@ fn main() -> Result<()> {
         // The kernel passes its own parameters that it did not understand.
         _ if std::process::id() == 1 => init::first_stage(),
         _ => bail!(
-            "usage: ebb-guest list [bench] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
+            "usage: ebb-guest list [bench|demo] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
         ),
     }
 }

@@ -1,6 +1,6 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench;
-use crate::checks::{self, attribution, edges, innocence, leaks, programs};
+use crate::checks::{self, attribution, demo, edges, innocence, leaks, programs};
 use anyhow::Result;
 
 /// One test.
@@ -68,6 +68,9 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_victim_that_vanishes_harms_nobody", "small", 240, edges::vanishing_victim),
 ];
 
+/// What `cargo xtask demo` shows.
+pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
+
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.
 pub(crate) const BENCHES: &[Test] = &[
     test("race_ebb", "race", 900, bench::ebb),
@@ -76,7 +79,7 @@ pub(crate) const BENCHES: &[Test] = &[
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {
-    TESTS.iter().chain(BENCHES).find(|test| test.name == name)
+    TESTS.iter().chain(DEMO).chain(BENCHES).find(|test| test.name == name)
 }
 
 /// For the host: one line per test.

@@ -3,7 +3,7 @@
 //! The process is killed at its deadline, so one stuck test costs itself and not the ones behind it. A test's result
 //! travels in a file; what it prints goes to the console, where the kernel's messages around it are.
 use crate::cgroup::Cgroup;
-use crate::init::{OUT, SELF};
+use crate::init::SELF;
 use crate::node;
 use crate::registry::{self, Context as TestContext, Outcome, Test};
 use crate::wait;
@@ -17,12 +17,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PORT: &str = "/dev/ttyS1";
+/// Takes a tar for each test that left something: a guest that dies later has handed over what came before.
+const FILES_PORT: &str = "/dev/ttyS2";
+/// What tests leave here reaches the host in files.tar.
+const OUT: &str = "/out";
 const RESULT: &str = "/run/result";
 
 /// The host's list, one after the other.
 pub(crate) fn run() -> Result<()> {
     say(&Line::Hello(node::release()))?;
     let names = fs::read_to_string("/payload/tests").context("the payload names no tests")?;
+    busybox(Command::new("busybox").args(["stty", "-F", FILES_PORT, "raw"]))?;
     for name in names.lines() {
         say(&Line::Start(name.to_owned()))?;
         let began = Instant::now();
@@ -30,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
             Some(test) => run_apart(test),
             None => Err(anyhow::anyhow!("the runner has no such test")),
         };
-        let clean = clean_up();
+        let clean = clean_up().and_then(|()| hand_over(name));
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         say(&match (result, clean) {
             (Err(error), _) => Line::Fail(name.to_owned(), ms, format!("{error:#}")),
@@ -95,6 +100,23 @@ fn clean_up() -> Result<()> {
     Cgroup::clear_workloads()?;
     Cgroup::at("test.scope").kill()?;
     fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop caches")
+}
+
+fn hand_over(name: &str) -> Result<()> {
+    let dir = Path::new(OUT).join(name);
+    if !dir.exists() {
+        return Ok(());
+    }
+    let port = fs::OpenOptions::new().write(true).open(FILES_PORT);
+    let port = port.context("cannot open the port for files")?;
+    busybox(Command::new("busybox").args(["tar", "-c", "-C", OUT, name]).stdout(port))?;
+    fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
+}
+
+fn busybox(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start busybox")?;
+    anyhow::ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
 }
 
 fn say(line: &Line) -> Result<()> {

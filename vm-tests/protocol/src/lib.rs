@@ -69,8 +69,11 @@ impl fmt::Display for Line {
     }
 }
 
+/// Line breaks become ` / `; the first line keeps its indentation, which a note may need to line up.
 fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" / ")
+    let (first, rest) = text.trim_end().split_once('\n').unwrap_or((text, ""));
+    let rest = rest.lines().map(str::trim).filter(|line| !line.is_empty());
+    std::iter::once(first.trim_end()).chain(rest).collect::<Vec<_>>().join(" / ")
 }
 
 #[cfg(test)]
@@ -82,7 +85,7 @@ mod tests {
         let lines = [
             Line::Hello("6.12.1".into()),
             Line::Start("a_test".into()),
-            Line::Note("a_test".into(), "p99 = 3 ms".into()),
+            Line::Note("a_test".into(), "  p99 = 3 ms".into()),
             Line::Pass("a_test".into(), 12),
             Line::Fail("a_test".into(), 7, "left: 1 right: 2".into()),
             Line::Skip("a_test".into(), "no cgroup.kill".into()),

@@ -1,5 +1,6 @@
 //! The tests, one file per family.
 pub(crate) mod attribution;
+pub(crate) mod demo;
 pub(crate) mod edges;
 pub(crate) mod innocence;
 pub(crate) mod kernel;

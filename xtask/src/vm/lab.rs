@@ -66,7 +66,7 @@ impl Lab {
             self.payload.write_initrd(&initrd, &orders(kernel, &tests))?;
             let disk = self.disk(&machine.userland)?;
             let (kernel, image) = (kernel.name.clone(), image.clone());
-            jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir });
+            jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir, live: false });
         }
         Ok(jobs)
     }

@@ -46,6 +46,21 @@ pub(crate) struct Job {
     pub(crate) tests: Vec<Test>,
     /// Where the logs go.
     pub(crate) dir: PathBuf,
+    /// Show notes as they come, for a person who watches.
+    pub(crate) live: bool,
+}
+
+impl Job {
+    /// Unpack what the tests left behind; returns the directory that holds one directory for each test.
+    pub(crate) fn unpack_files(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("files");
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let mut tar = Command::new("tar");
+        // One archive after the other, each with an end of its own.
+        tar.arg("--ignore-zeros").arg("-xf").arg(self.dir.join("files.tar"));
+        crate::sh::run(tar.arg("-C").arg(&dir))?;
+        Ok(dir)
+    }
 }
 
 /// What came of one test.
@@ -86,7 +101,7 @@ pub(crate) fn run(qemu: &Qemu, job: &Job) -> Result<Report> {
     let began = Instant::now();
     let mut child = start(&mut qemu.command(&boot), &job.dir)?;
     let lines = listen(&mut child, &job.dir.join("verdicts.log"))?;
-    let mut session = Session::new(&job.tests, began);
+    let mut session = Session { live: job.live, ..Session::new(&job.tests, began) };
     session.follow(&lines, &console);
     // Powering off takes a moment; a panicked or stuck guest never gets there.
     let patience = Instant::now() + if session.finished { GRACE } else { Duration::ZERO };
@@ -133,6 +148,7 @@ struct Session<'a> {
     running: Option<&'a Test>,
     finished: bool,
     trouble: Option<String>,
+    live: bool,
     began: Instant,
     deadline: Instant,
 }
@@ -146,6 +162,7 @@ impl<'a> Session<'a> {
             running: None,
             finished: false,
             trouble: None,
+            live: false,
             began,
             deadline: began + BOOT_DEADLINE,
         }
@@ -187,6 +204,7 @@ impl<'a> Session<'a> {
                 let timeout = self.running.map_or(0, |test| test.timeout);
                 self.deadline = Instant::now() + Duration::from_secs(timeout) + GRACE;
             }
+            Line::Note(_, text) if self.live => println!("{text}"),
             Line::Note(name, text) => self.notes.push((name, text)),
             Line::Pass(name, _) => self.conclude(name, Verdict::Pass),
             Line::Fail(name, _, reason) => self.conclude(name, Verdict::Fail(reason)),

@@ -52,6 +52,11 @@ impl Payload {
         self.list(&["list", "bench"])
     }
 
+    /// The play of the demo.
+    pub(crate) fn demo(&self) -> Result<Vec<Test>> {
+        self.list(&["list", "demo"])
+    }
+
     fn list(&self, words: &[&str]) -> Result<Vec<Test>> {
         let list = sh::read(Command::new(&self.runner).args(words))?;
         let parse = |line: &str| {

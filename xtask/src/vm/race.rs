@@ -7,7 +7,6 @@ use super::payload::Test;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::fs;
-use std::process::Command;
 
 /// The kernel the race is run on: the one of Debian's stable release, which every peer's package is made for.
 const KERNEL: &str = "6.12";
@@ -52,11 +51,7 @@ fn contender(job: &Job, report: &Report) -> Result<Contender> {
     if let Verdict::Fail(why) | Verdict::Skip(why) = verdict {
         bail!("{test} could not be measured: {why}");
     }
-    let dir = job.dir.join("files");
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let mut tar = Command::new("tar");
-    tar.arg("-xf").arg(job.dir.join("files.tar")).arg("-C").arg(&dir);
-    crate::sh::run(&mut tar)?;
+    let dir = job.unpack_files()?;
     let read = |name: &str| {
         let path = dir.join(test).join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
