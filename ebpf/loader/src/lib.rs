@@ -3,14 +3,14 @@
 //! ```text
 //!  survey()  ──HostSupport──►  ProbeSet::for_host  ──►  Probes::attach  ──►  Probes
 //!  facts                       rules, pure               effects               │ next()      KernelEvent, vital ring first
-//!                                                                              │ counters()  per-cgroup totals, in batches
+//!                                                                              │ totals()    what is only counted, in batches
 //!                                                                              │ lost()      records that found no room
 //!                                                                              └ status()    every program, and why it is not there
 //! ```
 //! - `catalogue` is the one list of facts and programs; `host` and `probe_set` decide which fit.
 //! - `rust_tier` (aya) loads `ebpf/probes`, `core_tier` (libbpf-rs) loads `ebpf/core`; they share their maps by file descriptor
 //!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
-//! - `ring` reads records, `event` says what they mean, `totals` reads what is only counted.
+//! - `ring` reads records, `lookout` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
 //! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
 //! [`Probes`] whose status says why. What the agent does with events, and what it does without them, is not decided here.
@@ -19,6 +19,7 @@ mod catalogue;
 mod core_tier;
 mod event;
 mod host;
+mod lookout;
 mod memlock;
 mod objects;
 mod options;

@@ -3,6 +3,7 @@ use crate::attach::{self, AttachError, Attached, ProbeState, ProbeStatus};
 use crate::catalogue::Fact;
 use crate::core_tier::CoreTier;
 use crate::event::KernelEvent;
+use crate::lookout::Lookout;
 use crate::ring::{self, Ring, RingError};
 use crate::rust_tier::{Forward, RustTier};
 use crate::shared_maps::{EVENTS, SharedMaps, VITAL};
@@ -11,7 +12,7 @@ use crate::{Options, ProbeSet};
 use aya_log::EbpfLogger;
 use nix::unistd::{SysconfVar, sysconf};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
 /// ebb's programs at work. Dropping it detaches them all.
@@ -21,9 +22,7 @@ pub struct Probes {
     events: Option<Ring>,
     messages: Option<Messages>,
     maps: SharedMaps,
-    drain_every: Duration,
-    /// Until when records may come that do not wake the reader.
-    unannounced_until: Option<Instant>,
+    lookout: Lookout,
     /// Held for their links, which live as long as these.
     _tiers: (Option<RustTier>, CoreTier),
 }
@@ -47,8 +46,7 @@ impl Probes {
             vital: ring(VITAL)?,
             events: ring(EVENTS)?,
             messages: logger.map(Messages::open).transpose()?,
-            drain_every: options.drain_every,
-            unannounced_until: None,
+            lookout: Lookout::new(options.drain_every),
             _tiers: (rust, core),
             maps,
             status,
@@ -79,14 +77,14 @@ impl Probes {
             if batch.len() > before {
                 return Ok(());
             }
-            let look_in = self.unannounced_until.is_some_and(|until| Instant::now() < until);
-            let Self { vital, events, messages, drain_every, .. } = self;
+            let look_in = self.lookout.look_in(Instant::now());
+            let Self { vital, events, messages, .. } = self;
             tokio::select! {
                 biased;
                 result = ready(vital) => result?,
                 result = ready(events) => result?,
                 result = forward(messages) => result?,
-                () = tokio::time::sleep(*drain_every), if look_in => {}
+                () = tokio::time::sleep(look_in.unwrap_or_default()), if look_in.is_some() => {}
             }
         }
     }
@@ -97,11 +95,7 @@ impl Probes {
         for ring in [&mut self.vital, &mut self.events].into_iter().flatten() {
             ring.drain(batch);
         }
-        if batch[before..].iter().any(is_unhurried) {
-            // Longer than the programs' quiet time by two looks: one may have come just before it was over.
-            let watch = Duration::from_nanos(ebb_wire::QUIET_NS) + 2 * self.drain_every;
-            self.unannounced_until = Some(Instant::now() + watch);
-        }
+        self.lookout.saw(&batch[before..], Instant::now());
     }
 
     /// What was lost since attaching.
@@ -120,11 +114,6 @@ impl Probes {
     pub fn totals(&self) -> Result<Totals, TotalsError> {
         totals::read(&self.maps, |fact| self.tells(fact))
     }
-}
-
-/// Whether an event is of a kind that does not always wake the reader.
-fn is_unhurried(event: &KernelEvent) -> bool {
-    matches!(event, KernelEvent::Exit { .. } | KernelEvent::MemoryEvent { .. })
 }
 
 async fn ready(ring: &mut Option<Ring>) -> Result<(), RingError> {
