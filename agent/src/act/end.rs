@@ -6,6 +6,7 @@
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
 
+use super::ladder::{self, Rung};
 use super::victim::{HeldCgroup, Victim};
 use crate::clock::Boot;
 use nix::sys::signal::Signal;
@@ -31,6 +32,14 @@ pub enum Method {
     Signal,
     /// SIGTERM to each process: asked to end, SIGKILL follows after the grace period.
     Terminate,
+    /// `memory.reclaim`.
+    Reclaim,
+    /// `memory.high` was lowered.
+    Throttle,
+    /// `cgroup.freeze`.
+    Freeze,
+    /// A throttle and a freeze were undone.
+    Release,
     /// Nothing: a dry run.
     DryRun,
 }
@@ -53,6 +62,8 @@ pub(super) trait Hand: Send {
     fn kill(&self, victim: Victim) -> io::Result<Ended>;
     /// Asks the victim to end.
     fn terminate(&self, victim: Victim) -> io::Result<Ended>;
+    /// Takes a step below ending it.
+    fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended>;
 }
 
 /// Acts.
@@ -69,6 +80,10 @@ impl Hand for DryRun {
     }
 
     fn terminate(&self, victim: Victim) -> io::Result<Ended> {
+        self.kill(victim)
+    }
+
+    fn step(&self, victim: Victim, _: Rung) -> io::Result<Ended> {
         self.kill(victim)
     }
 }
@@ -116,6 +131,23 @@ impl Hand for Enforce {
             }
         }
         Ok(Ended { method: Method::Terminate, at: Boot::now(), released: 0 })
+    }
+
+    fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended> {
+        let Victim::Cgroup(held) = victim else {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "only a cgroup can be slowed down",
+            ));
+        };
+        ladder::take(&held, rung)?;
+        let method = match rung {
+            Rung::Reclaim { .. } => Method::Reclaim,
+            Rung::Throttle { .. } => Method::Throttle,
+            Rung::Freeze { .. } => Method::Freeze,
+            Rung::Release => Method::Release,
+        };
+        Ok(Ended { method, at: Boot::now(), released: 0 })
     }
 }
 

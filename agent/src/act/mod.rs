@@ -2,19 +2,23 @@
 //!
 //! A [`Job`] names one target by identity and the need that justifies it.
 //! [`Actor::perform`] takes hold of the target, checks protection, checks that the need still exists, and only then acts; a dry run goes the same way with another hand.
-//! Jobs run on a thread of their own ([`start`]), so that the loop never waits for the kernel; results come back over a bounded channel.
+//! Jobs run on threads of their own ([`start`]), so that the loop never waits for the kernel; results come back over a bounded channel.
 //! Whether the memory came back is seen by the loop, which looks at the node anyway.
 
 mod end;
+mod ladder;
 mod myself;
 mod pidfd;
 mod victim;
 mod watchdog;
+mod worker;
 
 pub use end::{Ended, Method};
+pub use ladder::Rung;
 pub use myself::protect;
 pub use victim::{Refusal, Target};
 pub use watchdog::{LastResort, Lifeline, guard};
+pub use worker::{Jobs, start};
 
 use crate::clock::Boot;
 use crate::sense::Roots;
@@ -23,12 +27,8 @@ use crate::sense::node::NodeSensor;
 use end::{DryRun, Enforce, Hand};
 use serde::Serialize;
 use std::io;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use tokio::sync::mpsc::Sender;
+use std::path::Path;
 use victim::Victim;
-
-/// Jobs that may wait; a plan is small, so more than this means that the worker is stuck.
-const WAITING_JOBS: usize = 64;
 
 /// Whether ebb acts or only says what it would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +48,8 @@ pub enum Step {
     Kill,
     /// Asked with SIGTERM; the loop sends [`Step::Kill`] after the grace period.
     Terminate,
+    /// Not at all: a step below ending it.
+    Rung(Rung),
 }
 
 /// What must be true of the node for a job to be done.
@@ -136,6 +138,22 @@ impl Actor {
         Ok(Self { roots: roots.clone(), measure, node: NodeSensor::open(roots)?, hand })
     }
 
+    /// Undoes the steps that an earlier run left on the cgroup at `path`; returns whether there were any.
+    ///
+    /// # Errors
+    /// What the kernel says when they cannot be undone.
+    pub fn release_left_over(&self, id: u64, path: &Path) -> io::Result<bool> {
+        if !ladder::is_marked(path) {
+            return Ok(false);
+        }
+        let target = Target::Cgroup { id, path: path.to_owned() };
+        match Victim::hold(&target, &self.roots.proc) {
+            Ok(victim) => self.hand.step(victim, Rung::Release).map(|_| true),
+            // Gone, or protected and so never stepped on by us.
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Does one job: hold, check, act.
     pub fn perform(&mut self, job: Job) -> Acted {
         let begun = Boot::now();
@@ -151,6 +169,7 @@ impl Actor {
         match job.step {
             Step::Kill => self.hand.kill(victim),
             Step::Terminate => self.hand.terminate(victim),
+            Step::Rung(rung) => self.hand.step(victim, rung),
         }
         .map_err(NotDone::Failed)
     }
@@ -176,38 +195,6 @@ impl Actor {
             Err(NotDone::NotNeeded { available, threshold })
         }
     }
-}
-
-/// The way to hand jobs to the worker.
-#[derive(Clone, Debug)]
-pub struct Jobs(SyncSender<Job>);
-
-impl Jobs {
-    /// Hands over a job; gives it back when the worker has not kept up or has died.
-    ///
-    /// # Errors
-    /// The job, undone.
-    pub fn give(&self, job: Job) -> Result<(), Job> {
-        self.0.try_send(job).map_err(|e| match e {
-            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-        })
-    }
-}
-
-/// Starts the worker thread; it ends when the last [`Jobs`] is dropped.
-///
-/// # Errors
-/// When no thread can be made.
-pub fn start(mut actor: Actor, results: Sender<Acted>) -> io::Result<Jobs> {
-    let (jobs, inbox) = sync_channel::<Job>(WAITING_JOBS);
-    std::thread::Builder::new().name("ebb-act".into()).spawn(move || {
-        while let Ok(job) = inbox.recv() {
-            if results.blocking_send(actor.perform(job)).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(Jobs(jobs))
 }
 
 #[cfg(test)]

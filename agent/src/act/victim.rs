@@ -2,6 +2,7 @@
 
 use super::pidfd::PidFd;
 use crate::sense::cgroup::Cgroup;
+use crate::sense::file::KeptFile;
 use crate::sense::process::{Guardian, Process, ProcessId, oom_score_adj};
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
@@ -106,6 +107,12 @@ impl HeldCgroup {
     pub(super) fn write(&self, file: &str, value: &str) -> io::Result<()> {
         let fd: OwnedFd = self.cgroup.open_file(file, OFlag::O_WRONLY)?;
         std::fs::File::from(fd).write_all(value.as_bytes())
+    }
+
+    /// The content of a file of exactly this cgroup.
+    pub(super) fn read(&self, file: &str) -> io::Result<String> {
+        let fd = self.cgroup.open_file(file, OFlag::O_RDONLY)?;
+        KeptFile::from_fd(fd).read(&mut Vec::new()).map(str::to_owned)
     }
 
     /// Holds the processes that are in the cgroup now.

@@ -99,6 +99,13 @@ pub enum Record<'a> {
         /// Why.
         notes: Vec<String>,
     },
+    /// A workload is told that it will be the first to go.
+    Warned {
+        /// Who.
+        workload: &'a WorkloadKey,
+        /// Why.
+        message: &'a str,
+    },
     /// A job was done.
     Acted {
         /// The job.

@@ -90,6 +90,9 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             };
             (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs{released}")])
         }
+        Record::Warned { workload, message } => {
+            (YELLOW, vec![format!("{} is warned: {message}", workload.name)])
+        }
         Record::NotDone { job, workload, why } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
             (YELLOW, vec![format!("{name}: {why}")])

@@ -102,7 +102,7 @@ struct Agent {
     watches: [Watch; 2],
     jobs: Jobs,
     job_number: u64,
-    names: BTreeMap<u64, (Target, WorkloadKey)>,
+    names: BTreeMap<u64, WorkloadKey>,
     lifeline: Arc<Lifeline>,
     reporter: Reporter,
     queue: Queue,
@@ -127,17 +127,20 @@ pub async fn run(mut setup: Setup) -> Result<()> {
         Actor::new(&setup.roots, setup.policy.measure, mode)
             .context("cannot read the node's memory")
     };
-    let jobs =
-        act::start(actor(setup.mode)?, results.clone()).context("cannot start the worker")?;
+    let jobs = act::start(actor(setup.mode)?, actor(setup.mode)?, results.clone())
+        .context("cannot start the workers")?;
     let lifeline = Arc::new(Lifeline::default());
     act::guard(Arc::clone(&lifeline), actor(setup.mode)?, results)
         .context("cannot start the watchdog")?;
+    let janitor = actor(setup.mode)?;
     let probes = setup.probes.take();
     let wakers = Wakers::new(probes, inbox, &setup.roots, setup.mode)?;
     let mut agent = Agent::new(setup, jobs, lifeline)?;
     agent.missing.extend(wakers.missing().iter().cloned());
     agent.begin(&wakers);
+    agent.release_all(&janitor, "an earlier run left it slowed down or stopped: undone");
     agent.until_told_to_stop(wakers).await;
+    agent.release_all(&janitor, "no longer slowed down or stopped");
     Ok(())
 }
 
@@ -219,6 +222,22 @@ impl Agent {
                     return;
                 }
             }
+        }
+    }
+
+    /// Undoes every throttle and freeze that a cgroup carries the mark of: none outlives the agent.
+    fn release_all(&mut self, actor: &Actor, what: &str) {
+        let cgroups: Vec<_> =
+            self.state.cgroups().map(|(id, path)| (id, path.to_owned())).collect();
+        for (id, path) in cgroups {
+            let what = match actor.release_left_over(id, &path) {
+                Ok(false) => continue,
+                Ok(true) => format!("{}: {what}", path.display()),
+                Err(error) => {
+                    format!("{}: cannot undo a throttle or freeze: {error}", path.display())
+                }
+            };
+            self.reporter.tell(&Record::Degraded { what });
         }
     }
 
@@ -307,7 +326,7 @@ impl Agent {
     }
 
     fn on_acted(&mut self, acted: &Acted) {
-        let name = self.names.remove(&acted.job.number).map(|(_, key)| key);
+        let name = self.names.remove(&acted.job.number);
         let workload = name.as_ref();
         let episode = self.watches.iter_mut().find_map(|w| w.episode.as_mut());
         match &acted.result {
@@ -319,6 +338,10 @@ impl Agent {
                     let what = match (ended.method, acted.by_watchdog) {
                         (act::Method::DryRun, _) => "would be killed (dry run)",
                         (act::Method::Terminate, _) => "asked to end",
+                        (act::Method::Reclaim, _) => "reclaimed from",
+                        (act::Method::Throttle, _) => "slowed down",
+                        (act::Method::Freeze, _) => "stopped",
+                        (act::Method::Release, _) => "let go again",
                         (_, false) => "killed",
                         (_, true) => "killed by the watchdog",
                     };
@@ -341,6 +364,8 @@ impl Agent {
             Err(error) => {
                 let target = &acted.job.target;
                 match error {
+                    // Nothing was on its way because of it.
+                    _ if matches!(acted.job.step, act::Step::Rung(_)) => {}
                     NotDone::Refused(act::Refusal::Protected { because, .. }) => {
                         self.state.departures().cancel(target);
                         self.state.protect(target, *because);
@@ -496,8 +521,8 @@ impl Agent {
     fn give(&mut self, target: Target, step: act::Step, need: Option<act::Need>) {
         self.job_number += 1;
         let job = act::Job { number: self.job_number, target, step, need };
-        if let Some(key) = self.state.departures().get(&job.target).map(|d| d.key.clone()) {
-            self.names.insert(job.number, (job.target.clone(), key));
+        if let Some(key) = self.state.key_of(&job.target) {
+            self.names.insert(job.number, key);
         }
         if let Err(job) = self.jobs.give(job) {
             self.names.remove(&job.number);

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use super::watch::need;
-use crate::act::{LastResort, Step};
+use crate::act::{LastResort, Rung, Step};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::report::{self, Record};
@@ -37,6 +37,9 @@ impl Agent {
         let decided = Boot::now();
         for evict in &evictions {
             self.evict(evict, &plan);
+        }
+        for action in &plan.actions {
+            self.take_step(action, at);
         }
         self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
@@ -85,6 +88,32 @@ impl Agent {
         let free = evict.expected_free.unwrap_or(0);
         self.state.departures().begin(evict.workload.clone(), target.clone(), grace, free);
         self.give(target, step, need);
+    }
+
+    /// Sets a step below ending a workload in motion; other actions are not for this.
+    fn take_step(&mut self, action: &Action, at: Boot) {
+        let (workload, rung) = match action {
+            Action::Warn(warn) => {
+                self.reporter
+                    .tell(&Record::Warned { workload: &warn.workload, message: &warn.message });
+                return;
+            }
+            Action::ReclaimMemory(reclaim) => {
+                (&reclaim.workload, Rung::Reclaim { bytes: reclaim.bytes })
+            }
+            Action::Throttle(throttle) => {
+                (&throttle.workload, Rung::Throttle { high: throttle.high })
+            }
+            Action::Freeze(freeze) => {
+                let thaw_after_ms = freeze.until.since(self.state.clock().time(at)).0;
+                (&freeze.workload, Rung::Freeze { thaw_after_ms })
+            }
+            Action::Release(release) => (&release.workload, Rung::Release),
+            _ => return,
+        };
+        if let Some(target) = self.state.target(workload) {
+            self.give(target, Step::Rung(rung), None);
+        }
     }
 
     /// Leaves the present ranking to the watchdog.

@@ -46,6 +46,8 @@ pub struct Usage {
     pub low: Option<u64>,
     /// `memory.max`; `Some(None)` is no limit.
     pub max: Option<Option<u64>>,
+    /// `memory.high`; `Some(None)` is no limit.
+    pub high: Option<Option<u64>>,
     /// `max` of `memory.events`: how often an allocation ran into `memory.max`, cumulative.
     pub max_events: Option<u64>,
     /// `oom_kill` of `memory.events`: processes the kernel killed, cumulative.
@@ -124,6 +126,7 @@ impl Cgroup {
         usage.min = number(self, "memory.min", buffer).map(|n| n.unwrap_or(u64::MAX));
         usage.low = number(self, "memory.low", buffer).map(|n| n.unwrap_or(u64::MAX));
         usage.max = number(self, "memory.max", buffer);
+        usage.high = number(self, "memory.high", buffer);
         usage.pids = number(self, "pids.current", buffer).flatten();
         if let Some(events) = self.read("memory.events", buffer) {
             usage.max_events = keyed(events, "max");

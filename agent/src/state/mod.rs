@@ -269,6 +269,23 @@ impl NodeState {
         &mut self.departures
     }
 
+    /// Who `target` is, by name; `None` when it is no longer known.
+    #[must_use]
+    pub fn key_of(&self, target: &Target) -> Option<WorkloadKey> {
+        if let Some(departure) = self.departures.get(target) {
+            return Some(departure.key.clone());
+        }
+        match target {
+            Target::Cgroup { id, .. } => self.cgroups.get(id).map(|t| t.key.clone()),
+            Target::Process { .. } => None,
+        }
+    }
+
+    /// Every cgroup that is followed, by identity.
+    pub fn cgroups(&self) -> impl Iterator<Item = (u64, &Path)> {
+        self.cgroups.iter().map(|(id, tracked)| (*id, tracked.path.as_path()))
+    }
+
     /// The identity that an action on `key` is to use; `None` when it is no longer known.
     #[must_use]
     pub fn target(&self, key: &WorkloadKey) -> Option<Target> {

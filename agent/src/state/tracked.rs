@@ -25,7 +25,7 @@ pub(super) struct Tracked {
     pub(super) cgroup: Cgroup,
     /// Absolute path, for opening it again by identity.
     pub(super) path: PathBuf,
-    key: WorkloadKey,
+    pub(super) key: WorkloadKey,
     protected: Option<ProtectedReason>,
     preference: Preference,
     priority: Option<i32>,
@@ -52,12 +52,19 @@ impl Tracked {
             cgroup: Some(CgroupId(id)),
             process: None,
         };
-        let protected = rules.protected(&node.path).or_else(|| part_played(&cgroup, roots));
+        let protected = rules
+            .protected(&node.path)
+            .or_else(|| is_marked(&path, "user.oomd_omit").then_some(ProtectedReason::Configured))
+            .or_else(|| part_played(&cgroup, roots));
+        let preference = match rules.preference(&node.path) {
+            Preference::Neutral if is_marked(&path, "user.oomd_avoid") => Preference::Avoid,
+            told => told,
+        };
         Some(Self {
             cgroup,
             key,
             protected,
-            preference: rules.preference(&node.path),
+            preference,
             priority: rules.priority(&node.path),
             path,
             last: None,
@@ -120,7 +127,7 @@ impl Tracked {
             (Some(current), Some(max)) => current >= max - max / NEAR_LIMIT,
             _ => false,
         };
-        LocalLimit { max, high: None, at_limit: self.ran_into_limit || is_full }
+        LocalLimit { max, high: usage.high.flatten(), at_limit: self.ran_into_limit || is_full }
     }
 }
 
@@ -153,6 +160,11 @@ fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
         process_count: usage.pids,
         ..Stats::default()
     })
+}
+
+/// Whether systemd has written down this wish of a unit (`ManagedOOMPreference=`) on its cgroup.
+fn is_marked(path: &std::path::Path, attribute: &str) -> bool {
+    xattr::get(path, attribute).is_ok_and(|value| value.as_deref() == Some(b"1"))
 }
 
 /// What the first processes of a cgroup say about ending it.
