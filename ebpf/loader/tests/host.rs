@@ -3,8 +3,8 @@
 //! Needs root and the objects that `cargo xtask bpf` makes. Without them every test is reported as ignored, with the
 //! reason. Kernels that offer more or less than this one are the guests' business (`vm-tests`).
 use ebb_probes::{
-    CgroupChange, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeSet,
-    ProbeState, Probes, survey,
+    CgroupChange, Comm, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeSet,
+    ProbeState, Probes, Tier, survey,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::{HashMap, HashSet};
@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 8] = [
+const TESTS: [(&str, Test); 10] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
+    ("the_rust_half_alone_tells_exits_and_says_what_it_cannot_know", rust_half),
+    ("the_c_half_alone_tells_exits", c_half),
     ("a_ring_of_one_page_overflows_and_says_so", small_ring),
     ("a_cgroup_is_seen_from_its_making_to_its_release", cgroup),
     ("forks_and_execs_are_counted_for_their_cgroup", forks),
@@ -203,6 +205,54 @@ fn threads() -> Result<(), Failed> {
         assert_eq!(ends.len(), pids.len());
         assert!(ends.values().all(|times| *times == 1), "told more than once: {ends:?}");
     }
+    Ok(())
+}
+
+/// The names of all programs of one half.
+fn half(tier: Tier) -> Result<Vec<String>, Failed> {
+    let nothing =
+        Watch::start(&Options { leave_out: vec!["all".to_owned()], ..Options::default() })?;
+    let programs = nothing.probes.status().iter().filter(|probe| probe.tier == tier);
+    Ok(programs.map(|probe| probe.name.to_owned()).collect())
+}
+
+/// The event that tells the end of a process which ends now.
+fn one_exit(leave_out: Vec<String>) -> Result<(Watch, KernelEvent), Failed> {
+    let mut watch = Watch::start(&Options { leave_out, ..Options::default() })?;
+    watch.needs(Fact::Exits)?;
+    let mut child = Command::new("true").spawn()?;
+    let own = child.id();
+    child.wait()?;
+    let of_it = |event: &KernelEvent| matches!(event, KernelEvent::Exit { pid, .. } if *pid == own);
+    watch.until(|events| events.iter().any(of_it))?;
+    let event = watch.events.iter().find(|event| of_it(event)).cloned();
+    event.map(|event| (watch, event)).ok_or_else(|| format!("no end of {own}").into())
+}
+
+fn rust_half() -> Result<(), Failed> {
+    let mut leave_out = half(Tier::C)?;
+    let (_, event) = one_exit(leave_out.clone())?;
+    let KernelEvent::Exit { status, started_ns, ppid, comm, .. } = event else {
+        return Err("not an exit".into());
+    };
+    assert_eq!((status, started_ns, ppid), (None, None, None));
+    assert_eq!(comm, Comm::new("true"));
+    leave_out.push("exit_dead".to_owned());
+    let (_, event) = one_exit(leave_out)?;
+    assert!(matches!(event, KernelEvent::Exit { scope: ExitScope::Leader, .. }), "{event:?}");
+    Ok(())
+}
+
+fn c_half() -> Result<(), Failed> {
+    let (watch, event) = one_exit(half(Tier::Rust)?)?;
+    let KernelEvent::Exit { status, ppid, scope, .. } = event else {
+        return Err("not an exit".into());
+    };
+    assert_eq!(status, Some(ExitStatus::Code(0)));
+    assert_eq!((ppid, scope), (Some(std::process::id()), ExitScope::Process));
+    assert_eq!(watch.probes.lost()?.total(), 0);
+    // Nothing counts forks, so nobody claims that there were none.
+    assert!(watch.probes.totals()?.cgroups.values().all(|totals| totals.forks.is_none()));
     Ok(())
 }
 
