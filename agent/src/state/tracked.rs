@@ -115,7 +115,9 @@ impl Tracked {
             stats: self.last.as_ref().and_then(|(at, usage)| stats(usage, clock.time(*at))),
             local_limit: self.last.as_ref().map(|(_, usage)| self.local_limit(usage)),
             can_reclaim: true,
-            shared_memory: self.last.as_ref().and_then(|(_, usage)| usage.shmem),
+            // Whether its tmpfs and shared memory outlive it cannot be told from its counters. To believe that they do
+            // would end another workload beside it; should they, it is chosen once this one is gone.
+            shared_memory: None,
             memory_request: self.last.as_ref().and_then(|(_, u)| protected_memory(u)),
             ..Workload::default()
         }
