@@ -9,6 +9,7 @@
 //! ```
 //! Everything about the BPF toolchain is solved here and nowhere else. The rest of the workspace builds without it.
 mod compile;
+mod packages;
 mod toolchain;
 
 use crate::sh;

@@ -8,3 +8,14 @@ pub(crate) fn lift() -> bool {
         Ok(_) => setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).is_ok(),
     }
 }
+
+/// What to add to the report of a refused map: nothing when the limit cannot be the reason.
+pub(crate) fn hint() -> String {
+    match getrlimit(Resource::RLIMIT_MEMLOCK) {
+        Ok((RLIM_INFINITY, _)) | Err(_) => String::new(),
+        Ok((bytes, _)) => format!(
+            "; locked memory is limited to {bytes} bytes, which kernels before 5.11 hold maps against: raise \
+             RLIMIT_MEMLOCK or grant CAP_SYS_RESOURCE"
+        ),
+    }
+}

@@ -34,8 +34,10 @@ impl RustTier {
             Err(error) if is_permission(&error) && memlock::lift() => load(maps),
             other => other,
         };
-        let ebpf =
-            ebpf.map_err(|error| Refusal(format!("loading the object: {}", chain(&error))))?;
+        let ebpf = ebpf.map_err(|error| {
+            let hint = if is_permission(&error) { memlock::hint() } else { String::new() };
+            Refusal(format!("loading the object: {}{hint}", chain(&error)))
+        })?;
         for (name, map) in ebpf.maps() {
             if let Map::RingBuf(data)
             | Map::PerCpuArray(data)

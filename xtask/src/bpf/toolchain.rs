@@ -8,18 +8,16 @@
 //!
 //! Nothing of rustup's is changed except through rustup: Debian's sources go into a sysroot of ours that is otherwise
 //! made of links to the compiler's.
+use super::packages;
 use crate::{debs, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The version of bpf-linker that goes with the compiler this project is pinned to.
 const BPF_LINKER: &str = "0.13.0";
-
-/// Clang versions that are known to do, newest last.
-const CLANGS: std::ops::RangeInclusive<u32> = 19..=23;
 
 /// Suites that carry the compiler's sources, each with several versions.
 const RUST_SUITES: [&str; 3] = ["trixie-backports", "sid", "trixie"];
@@ -54,13 +52,14 @@ pub(crate) enum RustSource {
 impl Toolchain {
     pub(super) fn find_or_install(source: RustSource) -> Result<Self> {
         let rustc = Rustc::ask()?;
-        install_packages()?;
-        let clang = newest_clang().context("clang was installed and is not there")?;
+        packages::install()?;
+        let clang = packages::newest_clang().context("clang was installed and is not there")?;
         let sysroot = rustc.sysroot_with_source(source)?;
         let stand_in = sysroot.join("bin/rustc-with-source");
         Ok(Self {
             bpf_linker: rustc.bpf_linker()?,
-            llvm_strip: llvm_strip(&clang).context("llvm-strip was installed and is not there")?,
+            llvm_strip: packages::llvm_strip(&clang)
+                .context("llvm-strip was installed and is not there")?,
             libbpf_headers: libbpf_headers()?,
             rustc_with_source: stand_in.exists().then_some(stand_in),
             rust_sysroot: sysroot,
@@ -246,62 +245,6 @@ fn link_all(from: &Path, to: &Path, except: &str) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// What is needed of the machine itself, each with how to see that it is there and the package that brings it.
-fn install_packages() -> Result<()> {
-    let mut missing = Vec::new();
-    let mut need = |there: bool, packages: &[&'static str]| {
-        if !there {
-            missing.extend_from_slice(packages);
-        }
-    };
-    need(
-        newest_clang().is_some_and(|clang| llvm_strip(&clang).is_some()),
-        &["clang-19", "llvm-19"],
-    );
-    need(is_program("cc"), &["gcc", "libc6-dev"]);
-    need(is_program("make"), &["make"]);
-    need(is_program("pkg-config"), &["pkg-config"]);
-    need(Path::new("/usr/include/gelf.h").exists(), &["libelf-dev"]);
-    need(Path::new("/usr/include/zlib.h").exists(), &["zlib1g-dev"]);
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let names = missing.join(" ");
-    ensure!(
-        is_root() && is_program("apt-get"),
-        "these are missing and can only be installed by root on a Debian-like machine: {names}"
-    );
-    println!("bpf: installing {names}");
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-qq", "--no-install-recommends"]).args(&missing);
-    sh::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
-        .with_context(|| format!("cannot install {names}; `apt-get update` may be needed first"))
-}
-
-/// Whether this process may install packages.
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
-fn is_program(name: &str) -> bool {
-    find_program(name).is_some()
-}
-
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
-}
-
-fn newest_clang() -> Option<PathBuf> {
-    CLANGS.rev().find_map(|version| find_program(&format!("clang-{version}")))
-}
-
-/// The strip of the same LLVM as a clang: another one may not know what it sees.
-fn llvm_strip(clang: &Path) -> Option<PathBuf> {
-    let version = clang.file_name()?.to_str()?.strip_prefix("clang-")?;
-    find_program(&format!("llvm-strip-{version}"))
 }
 
 /// The headers for C programs that come with the libbpf in this workspace's lock file.

@@ -2,18 +2,21 @@
 //!
 //! Needs root and the objects that `cargo xtask bpf` makes. Without them every test is reported as ignored, with the
 //! reason. Kernels that offer more or less than this one are the guests' business (`vm-tests`).
+mod roles;
+mod watch;
+
 use ebb_probes::{
-    CgroupChange, Comm, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeSet,
-    ProbeState, Probes, Tier, survey,
+    CgroupChange, Comm, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeState,
+    Tier, survey,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::collections::{HashMap, HashSet};
+use roles::{ROLE, act, play};
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
@@ -29,9 +32,6 @@ const TESTS: [(&str, Test); 10] = [
     ("an_oom_kill_names_the_victim", oom_kill),
     ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
 ];
-
-/// Set in a child of this program: what it is to do.
-const ROLE: &str = "EBB_TEST_ROLE";
 
 fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
@@ -56,72 +56,6 @@ fn obstacle() -> Option<String> {
         return Some("CAP_BPF and CAP_PERFMON are missing; run as root".to_owned());
     }
     host.objects.is_empty().then(|| "no BPF objects; run `cargo xtask bpf` first".to_owned())
-}
-
-/// Attached programs with a runtime of their own.
-struct Watch {
-    runtime: tokio::runtime::Runtime,
-    probes: Probes,
-    events: Vec<KernelEvent>,
-}
-
-impl Watch {
-    fn start(options: &Options) -> Result<Self, Failed> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let set = ProbeSet::for_host(&survey(), options);
-        let probes = runtime.block_on(async { Probes::attach(&set, options) })?;
-        Ok(Self { runtime, probes, events: Vec::new() })
-    }
-
-    /// Read events until `done` or a deadline; the events stay in `self.events`.
-    fn until(&mut self, done: impl Fn(&[KernelEvent]) -> bool) -> Result<bool, Failed> {
-        let deadline = tokio::time::Instant::from_std(Instant::now() + Duration::from_secs(20));
-        let Self { runtime, probes, events } = self;
-        runtime.block_on(async {
-            while !done(events) {
-                match tokio::time::timeout_at(deadline, probes.next(events)).await {
-                    Ok(result) => result?,
-                    Err(_) => return Ok(false),
-                }
-            }
-            Ok(true)
-        })
-    }
-
-    /// Read what is there already and what comes in a moment.
-    fn settle(&mut self) -> Result<(), Failed> {
-        let Self { runtime, probes, events } = self;
-        runtime.block_on(async {
-            while let Ok(result) =
-                tokio::time::timeout(Duration::from_millis(300), probes.next(events)).await
-            {
-                result?;
-            }
-            Ok(())
-        })
-    }
-
-    fn needs(&self, fact: Fact) -> Result<(), Failed> {
-        let states = || self.probes.status().iter().filter(|probe| probe.feeds == fact);
-        if self.probes.tells(fact) {
-            return Ok(());
-        }
-        let states: Vec<_> = states().map(|probe| (probe.name, &probe.state)).collect();
-        Err(format!("nothing tells {fact:?} here: {states:?}").into())
-    }
-}
-
-/// How often each process of `pids` was reported to have ended.
-fn ends(events: &[KernelEvent], pids: &HashSet<u32>) -> HashMap<u32, usize> {
-    let mut ends = HashMap::new();
-    for event in events {
-        if let KernelEvent::Exit { pid, .. } = event
-            && pids.contains(pid)
-        {
-            *ends.entry(*pid).or_default() += 1;
-        }
-    }
-    ends
 }
 
 fn what_is_not_attached_says_why() -> Result<(), Failed> {
@@ -383,88 +317,4 @@ fn nothing() -> Result<(), Failed> {
     assert!(watch.probes.totals()?.cgroups.is_empty());
     assert!(watch.probes.status().iter().all(|p| matches!(p.state, ProbeState::Absent(_))));
     Ok(())
-}
-
-/// Where a file system of this type is mounted.
-fn mount(kind: &str) -> Result<PathBuf, Failed> {
-    let mounts = fs::read_to_string("/proc/mounts")?;
-    let mount = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (dir, its_kind) = (fields.next()?, fields.next()?);
-        (its_kind == kind).then(|| PathBuf::from(dir))
-    });
-    mount.ok_or_else(|| format!("no {kind} is mounted").into())
-}
-
-/// A cgroup of a test's own, removed at its end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make(parent: &Path, name: &str) -> Result<Self, Failed> {
-        let dir = parent.join(format!("ebb-test-{name}-{}", std::process::id()));
-        fs::create_dir(&dir)?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // A process that has been waited for can still be on its way out of the cgroup.
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-    }
-}
-
-/// This program again, in another role.
-fn act(role: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.env(ROLE, role);
-    command
-}
-
-fn play(role: &str) -> ExitCode {
-    match role {
-        // The first thread ends before the others.
-        "leader-first" => {
-            for _ in 0..3 {
-                std::thread::spawn(|| std::thread::sleep(Duration::from_millis(20)));
-            }
-            // SAFETY: ends the calling thread only; what it holds is not needed by the others.
-            unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
-            ExitCode::FAILURE
-        }
-        // Two threads end at the same time, again and again in different distances.
-        "together" => {
-            static READY: AtomicUsize = AtomicUsize::new(0);
-            let end = || {
-                READY.fetch_add(1, Ordering::SeqCst);
-                while READY.load(Ordering::SeqCst) < 2 {
-                    std::hint::spin_loop();
-                }
-                // SAFETY: ends the calling thread only; what it holds is not needed by the other.
-                unsafe { nix::libc::syscall(nix::libc::SYS_exit, 0) };
-            };
-            std::thread::spawn(end);
-            end();
-            ExitCode::FAILURE
-        }
-        "eat" => {
-            let Some(cgroup) = std::env::var_os("EBB_TEST_CGROUP") else {
-                return ExitCode::FAILURE;
-            };
-            let entered = fs::write(Path::new(&cgroup).join("cgroup.procs"), "0");
-            if entered.is_err() {
-                return ExitCode::FAILURE;
-            }
-            let mut eaten = Vec::new();
-            // Ends at 256 MiB if no limit does.
-            for _ in 0..256 {
-                eaten.push(vec![1u8; 1 << 20]);
-            }
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::FAILURE,
-    }
 }

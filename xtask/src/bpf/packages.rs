@@ -1,0 +1,66 @@
+//! What the machine itself has to bring: clang, and what libbpf is built from. Installed as root, else named.
+use crate::sh;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Clang versions that are known to do, newest last.
+const CLANGS: std::ops::RangeInclusive<u32> = 19..=23;
+
+/// What is needed of the machine itself, each with how to see that it is there and the package that brings it.
+pub(super) fn install() -> Result<()> {
+    let mut missing = Vec::new();
+    let mut need = |there: bool, packages: &[&'static str]| {
+        if !there {
+            missing.extend_from_slice(packages);
+        }
+    };
+    need(
+        newest_clang().is_some_and(|clang| llvm_strip(&clang).is_some()),
+        &["clang-19", "llvm-19"],
+    );
+    need(is_program("cc"), &["gcc", "libc6-dev"]);
+    need(is_program("make"), &["make"]);
+    need(is_program("pkg-config"), &["pkg-config"]);
+    need(Path::new("/usr/include/gelf.h").exists(), &["libelf-dev"]);
+    need(Path::new("/usr/include/zlib.h").exists(), &["zlib1g-dev"]);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    ensure!(
+        is_root() && is_program("apt-get"),
+        "these are missing and can only be installed by root on a Debian-like machine: {names}"
+    );
+    println!("bpf: installing {names}");
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-qq", "--no-install-recommends"]).args(&missing);
+    sh::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
+        .with_context(|| format!("cannot install {names}; `apt-get update` may be needed first"))
+}
+
+/// Whether this process may install packages.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn is_program(name: &str) -> bool {
+    find_program(name).is_some()
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+pub(super) fn newest_clang() -> Option<PathBuf> {
+    CLANGS.rev().find_map(|version| find_program(&format!("clang-{version}")))
+}
+
+/// The strip of the same LLVM as a clang: another one may not know what it sees.
+pub(super) fn llvm_strip(clang: &Path) -> Option<PathBuf> {
+    let version = clang.file_name()?.to_str()?.strip_prefix("clang-")?;
+    find_program(&format!("llvm-strip-{version}"))
+}
