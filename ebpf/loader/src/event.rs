@@ -50,7 +50,7 @@ pub enum KernelEvent {
     /// A counter in a cgroup's `memory.events` has changed.
     ///
     /// At most one per cgroup in 100 ms: after one, the file says what the counters are *now*, and what changes in the
-    /// 100 ms after it shows in the next event or in [`Counters::memory_events`](crate::Counters).
+    /// 100 ms after it shows in the next event or in [`CgroupTotals::memory_events`](crate::CgroupTotals).
     MemoryEvent {
         /// When.
         ts_ns: u64,

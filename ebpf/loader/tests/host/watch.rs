@@ -4,6 +4,7 @@ use libtest_mimic::Failed;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Attached programs with a runtime of their own.
@@ -36,17 +37,28 @@ impl Watch {
         })
     }
 
-    /// Read what is there already and what comes in a moment.
-    pub(crate) fn settle(&mut self) -> Result<(), Failed> {
+    /// Read what is there already.
+    pub(crate) fn drain(&mut self) -> Result<(), Failed> {
         let Self { runtime, probes, events } = self;
         runtime.block_on(async {
-            while let Ok(result) =
-                tokio::time::timeout(Duration::from_millis(300), probes.next(events)).await
-            {
+            // Polled once before its time is over.
+            while let Ok(result) = tokio::time::timeout(Duration::ZERO, probes.next(events)).await {
                 result?;
             }
             Ok(())
         })
+    }
+
+    /// Read all that was told before now: up to the end of a process that begins now.
+    pub(crate) fn settle(&mut self) -> Result<(), Failed> {
+        self.drain()?;
+        let mut child = Command::new("true").spawn()?;
+        let marker = HashSet::from([child.id()]);
+        child.wait()?;
+        match self.until(|events| !ends(events, &marker).is_empty())? {
+            true => Ok(()),
+            false => Err("the end of the last process did not arrive".into()),
+        }
     }
 
     pub(crate) fn needs(&self, fact: Fact) -> Result<(), Failed> {
