@@ -50,13 +50,20 @@ struct {
 	__type(value, u64);
 } UNHURRIED SEC(".maps");
 
+/* Relaxed and with its result unused, because kernels before 5.12 know no addition that returns. */
+static __always_inline void add(u64 *counter, u64 amount)
+{
+	__atomic_fetch_add(counter, amount, __ATOMIC_RELAXED);
+}
+
 /* Count a record that could not be sent. */
 static __always_inline void lose(u32 kind)
 {
 	u64 *lost = bpf_map_lookup_elem(&LOST, &kind);
 
+	/* Per CPU, and atomic all the same: a program can be preempted, and another run on the same CPU. */
 	if (lost)
-		*lost += 1;
+		add(lost, 1);
 }
 
 /* Fill in the header of a record. */
@@ -118,12 +125,6 @@ static __always_inline struct ebb_counters *totals(u64 cgroup)
 		counters = bpf_map_lookup_elem(&CGROUPS, &cgroup);
 	}
 	return counters;
-}
-
-/* Relaxed and with its result unused, because kernels before 5.12 know no addition that returns. */
-static __always_inline void add(u64 *counter, u64 amount)
-{
-	__atomic_fetch_add(counter, amount, __ATOMIC_RELAXED);
 }
 
 /* A name, byte by byte: the verifier lets elements of an array be read one at a time, without a helper. */

@@ -34,7 +34,8 @@ pub struct CgroupTotals {
     pub direct_reclaims: Option<u64>,
     /// Nanoseconds spent in that.
     pub direct_reclaim_ns: Option<u64>,
-    /// Page-cache pages that its tasks read again soon after they were evicted.
+    /// How often its tasks had to read page cache again soon after its eviction: once for a folio, which newer kernels
+    /// make of many pages.
     pub refaults: Option<u64>,
     /// How often memory was reclaimed from it because of a limit of its own, or on request.
     pub memcg_reclaims: Option<u64>,

@@ -105,9 +105,9 @@ fn unhurried(ring: &RingBuf, which: u32) -> u64 {
 /// Count a record that could not be sent.
 pub fn lose(kind: u16) {
     if let Some(lost) = LOST.get_ptr_mut(u32::from(kind)) {
-        // SAFETY: the pointer is this CPU's own entry. A program interrupted in between by another on the same CPU can
-        // lose one addition, never corrupt memory.
-        unsafe { *lost += 1 };
+        // Per CPU, and atomic all the same: a program can be preempted, and another run on the same CPU.
+        // SAFETY: the pointer is to this CPU's entry of `LOST`, which is memory of the map while a program runs, and aligned.
+        unsafe { add(lost, 1) };
     }
 }
 
@@ -134,27 +134,32 @@ pub fn count(add: impl Fn(&Totals)) {
 /// One cgroup's totals, to be added to from any CPU.
 pub struct Totals(*mut Counters);
 
-/// A method per counter of [`Totals`], adding atomically. The intrinsic, because the BPF target has no `AtomicU64::fetch_add`;
-/// relaxed and with its result unused, because kernels before 5.12 know no addition that returns.
+/// A method per counter of [`Totals`].
 macro_rules! adders {
     ($($field:ident)*) => {
         impl Totals {
             $(#[inline(always)]
             pub fn $field(&self, amount: u64) {
                 // SAFETY: the pointer is to an entry of `CGROUPS`, which stays memory of the map while a program runs,
-                // is aligned to 8 bytes and is only ever added to atomically while shared.
-                unsafe {
-                    atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(
-                        &raw mut (*self.0).$field,
-                        amount,
-                    )
-                };
+                // and is aligned.
+                unsafe { add(&raw mut (*self.0).$field, amount) };
             })*
         }
     };
 }
 
 adders!(forks execs stall_ns direct_reclaims direct_reclaim_ns refaults);
+
+/// Add atomically. The intrinsic, because the BPF target has no `AtomicU64::fetch_add`; relaxed and with its result unused,
+/// because kernels before 5.12 know no addition that returns.
+///
+/// # Safety
+/// The pointer is to memory of a map, aligned to 8 bytes.
+#[inline(always)]
+unsafe fn add(counter: *mut u64, amount: u64) {
+    // SAFETY: as above; while it is shared it is only ever added to like this.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, amount) };
+}
 
 /// Say that a cgroup could not be counted: the first time and then ever more rarely, whatever a workload does.
 ///

@@ -20,7 +20,8 @@ pub struct Counters {
     pub direct_reclaims: u64,
     /// Nanoseconds spent in that.
     pub direct_reclaim_ns: u64,
-    /// Page-cache pages that tasks of this cgroup had to read again soon after they were evicted.
+    /// How often page cache that tasks of this cgroup need had to be read again soon after its eviction: once for a
+    /// folio, which newer kernels make of many pages.
     pub refaults: u64,
     /// How often memory was reclaimed from this cgroup because of its own limits, or on request.
     pub memcg_reclaims: u64,
