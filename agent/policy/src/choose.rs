@@ -7,7 +7,7 @@ use crate::{
     evict::{self, Grounds, Shortage},
     limits::{Limits, Ranking, Victims},
     message,
-    plan::{Action, EvictionCause, KeepReason, Kept, Note, Plan, Strength, Subject},
+    plan::{Action, EvictionCause, KeepReason, Kept, LISTED, Note, Plan, Strength, Subject},
     rank::Candidate,
     snapshot::{FsLayout, OwnerRef, Snapshot, State, Workload},
     usage::expected_free,
@@ -90,8 +90,9 @@ pub(crate) fn choose(
     }
     let Chosen { actions, kept, .. } = chosen;
     plan.actions.extend(actions);
-    for (candidate, kept) in ranking.iter().zip(kept) {
-        if let Some(reason) = kept {
+    for (place, (candidate, kept)) in ranking.iter().zip(kept).enumerate() {
+        let Some(reason) = kept else { continue };
+        if place < LISTED || reason != KeepReason::NotNeeded {
             let subject = Subject::Workload { workload: candidate.workload.key.clone() };
             plan.kept.push(Kept { subject, reason });
         }

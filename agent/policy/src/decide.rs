@@ -4,7 +4,7 @@ use crate::{
     History, Limits, Millis, Plan, Snapshot, Time, admit, gc,
     history::Waiting,
     limits::{AfterEviction, Options},
-    pass::Pass,
+    pass::{Pass, follows_growth},
     plan::{Action, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey},
@@ -15,24 +15,38 @@ use alloc::{collections::BTreeSet, vec::Vec};
 const LONGEST_WAIT: Millis = Millis(30_000);
 
 /// Decides what to do about a snapshot, and what to remember for the next.
-pub fn decide(snapshot: &Snapshot, limits: &Limits, history: &History) -> (Plan, History) {
-    let mut history = history.clone();
+pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, History) {
+    let mut history = before.without_lists();
     history.schema_version = SCHEMA_VERSION;
     let mut plan = empty(snapshot.taken_at);
+    let mut all: Vec<&Workload> = snapshot.workloads.iter().collect();
+    if follows_growth(limits.options()) {
+        // Growth is kept in this order, so that it is found without searching.
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+    }
     let active: Vec<&Workload> =
-        snapshot.workloads.iter().filter(|workload| !workload.is_finished()).collect();
+        all.iter().copied().filter(|workload| !workload.is_finished()).collect();
     let tasks = due(snapshot, limits.options(), &history);
     let mut reclaimed = false;
     if tasks.contains(&Task::Eviction) {
-        let pass =
-            Pass { snapshot, limits, active: &active, history: &mut history, plan: &mut plan };
+        let pass = Pass {
+            snapshot,
+            limits,
+            all: &all,
+            active: &active,
+            before,
+            history: &mut history,
+            plan: &mut plan,
+        };
         reclaimed = pass.run();
         wait_for_victims(limits.options(), &mut history, &plan);
+    } else {
+        history.growth.clone_from(&before.growth);
     }
-    collect(snapshot, limits, &tasks, reclaimed, &mut history, &mut plan);
+    collect(snapshot, limits, &tasks, reclaimed, before, &mut history, &mut plan);
     admit::answer(snapshot, &history, &mut plan);
     preempt::preempt(snapshot, &active, &mut plan);
-    gc::containers::after_death(snapshot, limits.container_gc(), &mut plan);
+    gc::death::collect(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
     plan.kept.sort();
     plan.kept.dedup();
@@ -102,6 +116,7 @@ fn collect(
     limits: &Limits,
     tasks: &BTreeSet<Task>,
     reclaimed: bool,
+    before: &History,
     history: &mut History,
     plan: &mut Plan,
 ) {
@@ -113,7 +128,6 @@ fn collect(
         }
     }
     if snapshot.images.is_empty() {
-        history.images = None;
         return;
     }
     if tasks.contains(&Task::ImageGc) && !reclaimed {
@@ -124,12 +138,13 @@ fn collect(
             limits.image_gc(),
             never_used_is_old,
             &removed,
+            before,
             history,
             plan,
         );
-    } else if !reclaimed {
+    } else if history.images.is_none() {
         // Images in use are noted in every pass, so that "unused since" is as fresh as the snapshots are.
-        gc::images::detect(snapshot, &removed, history, &mut empty(snapshot.taken_at));
+        gc::images::detect(snapshot, &removed, before, history, &mut empty(snapshot.taken_at));
     }
 }
 

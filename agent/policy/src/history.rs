@@ -53,6 +53,52 @@ pub struct History {
     pub totals: Totals,
 }
 
+impl History {
+    /// A copy without the two lists that every pass makes anew: growth and images.
+    pub(crate) fn without_lists(&self) -> History {
+        let History {
+            schema_version,
+            passes,
+            layout,
+            first_observed,
+            met,
+            conditions_last_observed,
+            conditions,
+            last_observations,
+            reclaiming,
+            waiting,
+            last_container_gc,
+            last_image_gc,
+            image_gc_failures,
+            images: _,
+            growth: _,
+            trends,
+            steps,
+            totals,
+        } = self;
+        History {
+            schema_version: *schema_version,
+            passes: *passes,
+            layout: *layout,
+            first_observed: first_observed.clone(),
+            met: met.clone(),
+            conditions_last_observed: conditions_last_observed.clone(),
+            conditions: conditions.clone(),
+            last_observations: last_observations.clone(),
+            reclaiming: reclaiming.clone(),
+            waiting: waiting.clone(),
+            last_container_gc: *last_container_gc,
+            last_image_gc: *last_image_gc,
+            image_gc_failures: *image_gc_failures,
+            images: None,
+            growth: Vec::new(),
+            trends: trends.clone(),
+            steps: steps.clone(),
+            totals: *totals,
+        }
+    }
+}
+
 /// What makes two thresholds the same one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(

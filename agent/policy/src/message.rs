@@ -33,7 +33,7 @@ pub(crate) fn node_pressure(
     let Some(stats) = &workload.stats else { return (message, annotations) };
 
     if resource == Resource::Memory
-        && let Some(pod) = workload.pod_resources
+        && let Some(pod) = &workload.pod_resources
         && let Some(request) = pod.requests.memory
         && let Some(memory) = stats.memory
     {

@@ -23,7 +23,7 @@ use crate::{
     limits::{ImageReach, Options, Ranking, Threshold, Victims},
     local_storage, observe,
     observe::Observations,
-    plan::{EventType, Handled, NodeEvent, Note, RemoveReason},
+    plan::{EventType, Handled, LISTED, NodeEvent, Note, RemoveReason},
     pressure,
     rank::order,
     reclaim,
@@ -35,7 +35,13 @@ use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
 pub(crate) struct Pass<'a, 'p> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) limits: &'a Limits,
+    /// All workloads; in the order of who they are where growth is followed.
+    pub(crate) all: &'p [&'a Workload],
+    /// Those that have not ended, in the same order.
     pub(crate) active: &'p [&'a Workload],
+    /// What the last pass remembered.
+    pub(crate) before: &'p History,
+    /// What this one does; without growth until that has been measured.
     pub(crate) history: &'p mut History,
     pub(crate) plan: &'p mut Plan,
 }
@@ -46,18 +52,21 @@ impl Pass<'_, '_> {
         let (snapshot, limits) = (self.snapshot, self.limits);
         let options = limits.options();
         if self.waits() {
+            self.history.growth.clone_from(&self.before.growth);
             return false;
         }
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
             Err(error) => {
                 self.plan.notes.push(Note::LayoutUnknown { error: Some(error) });
+                self.history.growth.clone_from(&self.before.growth);
                 return false;
             }
         };
         let observations = observe::observe(snapshot, options, self.history, &mut self.plan.notes);
         self.explain_stall(&observations);
-        growth::follow(snapshot, &observations, follows_growth(options), self.history);
+        let followed = if follows_growth(options) { self.all } else { &[] };
+        growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
         let all = pressure::in_force(limits, layout, self.history.passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);
         let continued = self.continued(&thresholds, &observations);
@@ -195,7 +204,8 @@ impl Pass<'_, '_> {
                     gc::images::wanted_under_pressure(snapshot, limits.image_gc(), self.plan)
                 }
             };
-            let images = gc::images::detect(snapshot, &removed, self.history, self.plan);
+            let images =
+                gc::images::detect(snapshot, &removed, self.before, self.history, self.plan);
             images.free(wanted, limits.image_gc(), RemoveReason::NodePressure, self.plan);
         }
         self.plan.actions.len() > before
@@ -238,8 +248,12 @@ impl Pass<'_, '_> {
         let workloads = self.active.iter().copied();
         let signal = threshold.signal;
         let ranking = order(workloads, signal, layout, options, &self.history.growth);
-        self.plan.ranking =
-            ranking.iter().enumerate().map(|(place, c)| c.shown(place, signal, options)).collect();
+        let listed = ranking.iter().take(LISTED).enumerate();
+        self.plan.ranking = listed.map(|(place, c)| c.shown(place, signal, options)).collect();
+        if ranking.len() > LISTED {
+            let (candidates, listed) = (ranking.len() as u64, LISTED as u64);
+            self.plan.notes.push(Note::MoreCandidates { candidates, listed });
+        }
         if dying >= need.need {
             self.plan.notes.push(Note::DyingCovers { expected: dying, need: need.need });
             return;
@@ -335,7 +349,7 @@ impl Pass<'_, '_> {
 }
 
 /// Growth is only followed where it decides something.
-fn follows_growth(options: &Options) -> bool {
+pub(crate) fn follows_growth(options: &Options) -> bool {
     options.ranking == Ranking::Attributed || options.victims == Victims::Enough
 }
 

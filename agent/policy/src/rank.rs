@@ -10,6 +10,7 @@
 //! Ties fall by identity, never by the order of a list.
 use crate::{
     History, Limits, Quantity, Signal, Snapshot,
+    beyond::growth::Finder,
     history::Growth,
     layout::layout,
     limits::{Options, Ranking},
@@ -17,7 +18,7 @@ use crate::{
     quantity::Format,
     request::{Requestable, request},
     signal::Resource,
-    snapshot::{FsLayout, Preference, Workload, WorkloadKey},
+    snapshot::{FsLayout, Preference, Workload},
     usage::usage,
 };
 use alloc::vec::Vec;
@@ -52,9 +53,12 @@ pub(crate) fn order<'a>(
     options: &Options,
     growth: &[Growth],
 ) -> Vec<Candidate<'a>> {
-    let mut candidates: Vec<Candidate<'a>> = workloads
-        .map(|workload| Candidate::new(workload, signal, layout, options, growth))
-        .collect();
+    let mut growth = Finder::new(growth);
+    let candidate = |workload: &'a Workload| {
+        let growth = growth.find(&workload.key);
+        Candidate::new(workload, signal, layout, options, growth)
+    };
+    let mut candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
     candidates.sort_unstable_by(|a, b| a.compare(b, signal, options));
     candidates
 }
@@ -81,7 +85,7 @@ impl<'a> Candidate<'a> {
         signal: Signal,
         layout: FsLayout,
         options: &Options,
-        growth: &[Growth],
+        growth: Option<&Growth>,
     ) -> Candidate<'a> {
         let resource = signal.resource();
         let used = usage(workload, signal, layout);
@@ -94,7 +98,7 @@ impl<'a> Candidate<'a> {
             }
             _ => request,
         };
-        let growth = growth_of(growth, &workload.key, resource);
+        let growth = growth.and_then(|growth| rate_of(growth, resource));
         let least =
             if resource == Resource::Memory { MIN_MEMORY_GROWTH } else { MIN_PROCESS_GROWTH };
         let steps = growth.unwrap_or_default().max(0) / least;
@@ -191,12 +195,11 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Growth of a workload, for resources whose growth is followed.
-fn growth_of(growth: &[Growth], key: &WorkloadKey, resource: Resource) -> Option<i64> {
-    let index = growth.binary_search_by(|growth| growth.workload.cmp(key)).ok()?;
+/// The rate of a resource whose growth is followed.
+fn rate_of(growth: &Growth, resource: Resource) -> Option<i64> {
     match resource {
-        Resource::Memory => growth[index].memory_rate,
-        Resource::Pids => growth[index].process_rate,
+        Resource::Memory => growth.memory_rate,
+        Resource::Pids => growth.process_rate,
         Resource::EphemeralStorage | Resource::Inodes => None,
     }
 }

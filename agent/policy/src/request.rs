@@ -43,12 +43,12 @@ pub(crate) fn request(workload: &Workload, resource: Requestable) -> Quantity {
     {
         return request;
     }
-    let request = match workload.pod_resources.filter(has_pod_level) {
+    let request = match workload.pod_resources.as_deref().filter(|pod| has_pod_level(pod)) {
         Some(pod) => pod.requests.get(resource),
         None => peak(&workload.containers, |container| container.requests.get(resource)),
     };
     let request = request.unwrap_or(Quantity::whole(0, Format::BinarySi));
-    match workload.overhead.and_then(|overhead| overhead.get(resource)) {
+    match workload.overhead.as_deref().and_then(|overhead| overhead.get(resource)) {
         Some(overhead) if !request.is_zero() => request.plus(overhead),
         _ => request,
     }
@@ -58,7 +58,7 @@ pub(crate) fn request(workload: &Workload, resource: Requestable) -> Quantity {
 pub(crate) fn storage_limit(workload: &Workload) -> Option<Quantity> {
     let resource = Requestable::EphemeralStorage;
     let limit = peak(&workload.containers, |container| container.limits.get(resource))?;
-    match workload.overhead.and_then(|overhead| overhead.get(resource)) {
+    match workload.overhead.as_deref().and_then(|overhead| overhead.get(resource)) {
         Some(overhead) => Some(limit.plus(overhead)),
         None => Some(limit),
     }
@@ -120,7 +120,7 @@ pub(crate) fn qos(workload: &Workload) -> Qos {
         return qos;
     }
     let lists: Vec<(ResourceList, ResourceList)> =
-        match workload.pod_resources.filter(has_pod_level) {
+        match workload.pod_resources.as_deref().filter(|pod| has_pod_level(pod)) {
             Some(pod) => alloc::vec![(pod.requests, pod.limits)],
             None => workload
                 .containers

@@ -181,11 +181,10 @@ fn workload() -> BoxedStrategy<Workload> {
                 stats,
                 local_limit: Some(LocalLimit { at_limit, ..LocalLimit::default() }),
                 containers,
-                pod_resources: requests.map(|requests| ebb_policy::snapshot::Resources {
-                    requests,
-                    ..Default::default()
+                pod_resources: requests.map(|requests| {
+                    Box::new(ebb_policy::snapshot::Resources { requests, ..Default::default() })
                 }),
-                overhead,
+                overhead: overhead.map(Box::new),
                 volumes: vec![VolumeSpec {
                     name: "v".into(),
                     volume_type: VolumeType::EmptyDir,

@@ -5,7 +5,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{MemoryUsage, Snapshot, Workload},
+    snapshot::{MemoryUsage, Snapshot, Workload, WorkloadKey},
 };
 use alloc::vec::Vec;
 
@@ -15,15 +15,15 @@ const SMOOTHING: u64 = 2_000;
 /// Measurements closer together than this are too coarse to give a rate.
 const LEAST_ELAPSED: u64 = 50;
 
-/// Brings growth, trends and totals up to the snapshot; what is gone is forgotten.
+/// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten.
 pub(crate) fn follow(
     snapshot: &Snapshot,
+    followed: &[&Workload],
     observations: &Observations,
-    follow_workloads: bool,
+    before: &[Growth],
     history: &mut History,
 ) {
-    history.growth =
-        if follow_workloads { workloads(snapshot, &history.growth) } else { Vec::new() };
+    history.growth = workloads(snapshot.taken_at, followed, before);
     let old = core::mem::take(&mut history.trends);
     for (signal, seen) in observations {
         if !matches!(signal, Signal::MemoryAvailable | Signal::PidAvailable) {
@@ -35,24 +35,45 @@ pub(crate) fn follow(
     history.totals = totals(snapshot);
 }
 
-fn workloads(snapshot: &Snapshot, old: &[Growth]) -> Vec<Growth> {
-    let mut growth: Vec<Growth> = snapshot
-        .workloads
+fn workloads(taken_at: Time, followed: &[&Workload], before: &[Growth]) -> Vec<Growth> {
+    let mut before = Finder::new(before);
+    let mut grown: Vec<Growth> = followed
         .iter()
-        .filter_map(|workload| one(workload, snapshot.taken_at, old))
+        .filter_map(|workload| one(workload, taken_at, before.find(&workload.key)))
         .collect();
-    growth.sort_by(|a, b| a.workload.cmp(&b.workload));
-    growth.dedup_by(|a, b| a.workload == b.workload);
-    growth
+    grown.dedup_by(|a, b| a.workload == b.workload);
+    grown
 }
 
-fn one(workload: &Workload, taken_at: Time, old: &[Growth]) -> Option<Growth> {
+/// Finds the growth of workloads: at once when they are asked for in their order, else by search.
+pub(crate) struct Finder<'a> {
+    growth: &'a [Growth],
+    next: usize,
+}
+
+impl<'a> Finder<'a> {
+    pub(crate) fn new(growth: &'a [Growth]) -> Finder<'a> {
+        Finder { growth, next: 0 }
+    }
+
+    pub(crate) fn find(&mut self, key: &WorkloadKey) -> Option<&'a Growth> {
+        let here = self.growth.get(self.next).filter(|growth| growth.workload == *key);
+        if here.is_some() {
+            self.next += 1;
+            return here;
+        }
+        let place = self.growth.binary_search_by(|growth| growth.workload.cmp(key)).ok()?;
+        self.next = place + 1;
+        self.growth.get(place)
+    }
+}
+
+fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<Growth> {
     let stats = workload.stats.as_ref()?;
     let at = stats.observed_at.unwrap_or(taken_at);
     let memory = stats.memory.as_ref().and_then(own_memory);
     let processes = stats.process_count;
     let refaults = stats.memory.and_then(|memory| memory.refaults);
-    let before = old.binary_search_by(|growth| growth.workload.cmp(&workload.key)).ok();
     let fresh = Growth {
         workload: workload.key.clone(),
         at,
@@ -62,7 +83,7 @@ fn one(workload: &Workload, taken_at: Time, old: &[Growth]) -> Option<Growth> {
         process_rate: None,
         refaults,
     };
-    let Some(before) = before.map(|index| &old[index]) else { return Some(fresh) };
+    let Some(before) = before else { return Some(fresh) };
     let elapsed = at.since(before.at);
     if elapsed.0 < LEAST_ELAPSED {
         return Some(before.clone());

@@ -14,7 +14,6 @@ use crate::{
 };
 use alloc::{
     collections::{BTreeMap, BTreeSet},
-    string::String,
     vec::Vec,
 };
 
@@ -29,6 +28,10 @@ pub(crate) fn collect<'a>(
     need_room: bool,
     plan: &mut Plan,
 ) -> BTreeSet<&'a str> {
+    let Snapshot { containers, sandboxes: boxes, log_dirs, log_links, .. } = snapshot;
+    if containers.is_empty() && boxes.is_empty() && log_dirs.is_empty() && log_links.is_empty() {
+        return BTreeSet::new();
+    }
     let pods = Pods::new(snapshot);
     let mut removal = Removal { plan, removed: BTreeSet::new() };
     let mut units = dead(snapshot, policy, &mut removal);
@@ -53,47 +56,6 @@ pub(crate) fn collect<'a>(
     sandboxes(snapshot, &pods, need_room, &mut removal);
     logs(snapshot, &pods, &mut removal);
     removal.removed
-}
-
-/// After a container's end, at once: the newest dead ones of its name stay, at least one; of a pod that is gone none do.
-pub(crate) fn after_death(snapshot: &Snapshot, policy: ContainerGcPolicy, plan: &mut Plan) {
-    let pods = Pods::new(snapshot);
-    let is_planned = |id: &str| {
-        plan.actions.iter().any(|action| matches!(action, Action::RemoveContainer(c) if c.id == id))
-    };
-    let of_interest = if snapshot.exited.is_empty() { &[][..] } else { &snapshot.containers[..] };
-    let ids = of_interest.iter().map(|container| container.id.as_str());
-    let planned: BTreeSet<&str> = ids.filter(|id| is_planned(id)).collect();
-    let stay = policy
-        .max_per_container
-        .map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX).max(1));
-    let ended: BTreeSet<&str> = snapshot.exited.iter().map(String::as_str).collect();
-    let died: BTreeSet<(&str, &str)> = snapshot
-        .containers
-        .iter()
-        .filter(|container| ended.contains(container.id.as_str()))
-        .map(|container| (container.pod_uid.as_str(), container.name.as_str()))
-        .collect();
-    let mut removal = Removal { plan, removed: BTreeSet::new() };
-    for (uid, name) in died {
-        let gone = pods.content_removable(uid);
-        let of_unit = |container: &&Container| {
-            container.pod_uid == uid
-                && (gone.is_some() || container.name == name)
-                && container.state == ContainerState::Exited
-                && !planned.contains(container.id.as_str())
-        };
-        let mut dead: Vec<&Container> = snapshot.containers.iter().filter(of_unit).collect();
-        dead.retain(|container| !removal.removed.contains(container.id.as_str()));
-        newest_first(&mut dead);
-        let stay = if gone.is_some() { 0 } else { stay };
-        removal.oldest_first(&mut dead, stay, gone.unwrap_or(RemoveReason::PerContainerLimit));
-    }
-    // The regular collection of the same pass may have meant to keep one of them.
-    let Removal { plan, removed } = removal;
-    plan.kept.retain(
-        |kept| !matches!(&kept.subject, Subject::Container { id } if removed.contains(id.as_str())),
-    );
 }
 
 /// Dead containers that are old enough, by unit.
@@ -122,7 +84,7 @@ fn dead<'a>(
     units
 }
 
-fn newest_first(containers: &mut [&Container]) {
+pub(super) fn newest_first(containers: &mut [&Container]) {
     containers.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| b.id.cmp(&a.id)));
 }
 
@@ -237,6 +199,17 @@ fn is_dangling(link: &LogLink) -> bool {
     !link.target_exists && (link.status_failed || ended)
 }
 
+pub(super) fn remove(container: &Container, reason: RemoveReason) -> Action {
+    Action::RemoveContainer(RemoveContainer {
+        id: container.id.clone(),
+        name: container.name.clone(),
+        pod_uid: container.pod_uid.clone(),
+        state: container.state,
+        kill_first: container.state == ContainerState::Unknown,
+        reason,
+    })
+}
+
 /// What goes, and what is kept.
 struct Removal<'a, 'p> {
     plan: &'p mut Plan,
@@ -250,14 +223,7 @@ impl<'a> Removal<'a, '_> {
             && let Some(container) = unit.pop()
         {
             self.removed.insert(&container.id);
-            self.plan.actions.push(Action::RemoveContainer(RemoveContainer {
-                id: container.id.clone(),
-                name: container.name.clone(),
-                pod_uid: container.pod_uid.clone(),
-                state: container.state,
-                kill_first: container.state == ContainerState::Unknown,
-                reason,
-            }));
+            self.plan.actions.push(remove(container, reason));
         }
     }
 

@@ -43,19 +43,19 @@ fn record_key(image: &Image) -> String {
 pub(crate) fn detect<'a>(
     snapshot: &'a Snapshot,
     removed_containers: &BTreeSet<&str>,
+    before: &History,
     history: &mut History,
     plan: &mut Plan,
 ) -> Candidates<'a> {
     let now = snapshot.taken_at;
     let in_use = in_use(snapshot, removed_containers);
-    let first_look = history.images.is_none();
-    let old = history.images.take().unwrap_or_default();
+    let old = before.images.as_ref();
     let mut records = BTreeMap::new();
     let mut images = Vec::new();
     for image in &snapshot.images {
         let key = record_key(image);
-        let mut record = old.get(&key).copied().unwrap_or(ImageRecord {
-            first_detected: if first_look { Time(0) } else { now },
+        let mut record = old.and_then(|old| old.get(&key)).copied().unwrap_or(ImageRecord {
+            first_detected: if old.is_none() { Time(0) } else { now },
             last_used: None,
         });
         record.first_detected = image.first_detected.unwrap_or(record.first_detected);
@@ -221,13 +221,14 @@ pub(crate) fn collect(
     policy: ImageGcPolicy,
     never_used_is_old: bool,
     removed_containers: &BTreeSet<&str>,
+    before: &History,
     history: &mut History,
     plan: &mut Plan,
 ) {
     if policy.high_percent == 100 && policy.max_age.is_none() {
         return;
     }
-    let mut candidates = detect(snapshot, removed_containers, history, plan);
+    let mut candidates = detect(snapshot, removed_containers, before, history, plan);
     let up_for = snapshot.agent_started_at.map(|start| snapshot.taken_at.since(start));
     let age_applies = matches!((up_for, policy.max_age), (Some(up), Some(most)) if up > most);
     let by_age = if age_applies { candidates.free_old(policy, never_used_is_old, plan) } else { 0 };

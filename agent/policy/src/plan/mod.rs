@@ -16,7 +16,7 @@ pub use action::{
     RemoveReason, RemoveSandbox, Throttle, Warn,
 };
 pub use kept::{KeepReason, Kept, Subject};
-pub use ranking::{RankKey, Ranked};
+pub use ranking::{LISTED, RankKey, Ranked};
 pub use status::{
     AdmissionAnswer, NodeCondition, NodeEvent, Note, Strength, ThresholdState, ThresholdStatus,
 };

@@ -5,6 +5,9 @@ use crate::{
 };
 use alloc::vec::Vec;
 
+/// Candidates that a plan lists at most: a plan is kept in records, so its size is bounded.
+pub const LISTED: usize = 1000;
+
 /// A candidate in its place, with the keys that placed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(

@@ -155,6 +155,13 @@ pub enum Note {
     },
     /// Thresholds are met, but nothing is active that could be ended.
     NothingActive,
+    /// There are more candidates than a plan lists; those behind are not needed.
+    MoreCandidates {
+        /// How many there are.
+        candidates: u64,
+        /// How many are listed.
+        listed: u64,
+    },
     /// Thresholds are met, but every candidate is kept.
     NothingToEvict,
     /// What is dying will cover the need.

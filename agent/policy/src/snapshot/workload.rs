@@ -1,7 +1,7 @@
 //! What can be ended: a pod, a cgroup or a process, with who it is and in which state.
 use super::{ContainerSpec, ResourceList, Resources, Stats, VolumeSpec};
 use crate::{Quantity, Secs, Time};
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 /// Who a workload is. Ordered, so that ties always fall the same way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -284,10 +284,10 @@ pub struct Workload {
     pub containers: Vec<ContainerSpec>,
     /// Resources of the pod as a whole.
     #[cfg_attr(feature = "json", serde(default))]
-    pub pod_resources: Option<Resources>,
+    pub pod_resources: Option<Box<Resources>>,
     /// What running the pod costs besides its containers.
     #[cfg_attr(feature = "json", serde(default))]
-    pub overhead: Option<ResourceList>,
+    pub overhead: Option<Box<ResourceList>>,
     /// Volumes in the pod's specification.
     #[cfg_attr(feature = "json", serde(default))]
     pub volumes: Vec<VolumeSpec>,
