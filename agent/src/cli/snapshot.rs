@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::node::NodeSensor;
-use crate::state::NodeState;
+use crate::state::{Depth, NodeState};
 use anyhow::Context as _;
 use ebb_policy::Snapshot;
 use std::io::Write as _;
@@ -46,7 +46,7 @@ pub(super) fn take(
     state.observe_node(reading);
     let now = Boot::now();
     state
-        .sample(now)
+        .sample(now, Depth::Full)
         .with_context(|| format!("cannot read the cgroups at {}", cgroup_root.display()))?;
     Ok(state.snapshot(now))
 }

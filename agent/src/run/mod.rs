@@ -25,8 +25,8 @@ use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
-use crate::state::NodeState;
 use crate::state::rules::Rules;
+use crate::state::{Depth, NodeState};
 use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits, Signal};
@@ -425,19 +425,22 @@ impl Agent {
             }
         }
         self.look_at_departures(at);
-        let wanted = if thoroughly || self.local_due {
-            Duration::ZERO
+        let (wanted, depth) = if thoroughly || self.local_due {
+            (Duration::ZERO, Depth::Full)
         } else if is_below {
-            FRESH
+            (FRESH, Depth::Memory)
+        } else if self.watches.iter().any(Watch::is_imminent) {
+            // Reading the workloads now would only delay the look that finds the threshold crossed.
+            (BACKSTOP, Depth::Memory)
         } else if is_near || self.watches.iter().any(|w| w.episode.is_some()) {
-            FOLLOW
+            (FOLLOW, Depth::Full)
         } else {
-            BACKSTOP
+            (BACKSTOP, Depth::Full)
         };
         self.local_due = false;
         let is_due = self.wake_at.is_some_and(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
-        if is_old && let Err(error) = self.state.sample(at) {
+        if is_old && let Err(error) = self.state.sample(at, depth) {
             tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
         }
         if is_old || is_due || is_below {

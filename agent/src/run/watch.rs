@@ -11,6 +11,9 @@ use std::time::Duration;
 /// A node that reaches a threshold within this at its present rate has its workloads followed.
 const SOON: Duration = Duration::from_secs(2);
 
+/// A threshold that is reached within this is waited for with nothing else in hand.
+const IMMINENT: Duration = Duration::from_millis(150);
+
 /// A headroom smaller than this part of the threshold counts as near, whatever the rate.
 const NEAR_PART: u64 = 4;
 
@@ -70,6 +73,12 @@ impl Watch {
         let headroom = available - threshold;
         let is_soon = self.cadence.time_left(headroom).is_some_and(|left| left < SOON);
         if is_soon || headroom < threshold / NEAR_PART { Finding::Near } else { Finding::Clear }
+    }
+
+    /// Whether the threshold will be crossed any moment, at the present rate.
+    pub(super) fn is_imminent(&self) -> bool {
+        let headroom = self.available.zip(self.nearest).and_then(|(a, t)| a.checked_sub(t));
+        headroom.and_then(|h| self.cadence.time_left(h)).is_some_and(|left| left < IMMINENT)
     }
 
     /// How long to wait before the next look; `None` when there is nothing to wait for.
@@ -135,6 +144,19 @@ mod tests {
         let mut fast = watch(100 * MIB);
         assert_eq!(fast.observe(at(0), Some(1000 * MIB)), Finding::Clear);
         assert_eq!(fast.observe(at(100), Some(800 * MIB)), Finding::Near, "100 ms more");
+    }
+
+    #[test]
+    fn a_threshold_that_is_about_to_be_crossed_is_imminent_and_a_steady_one_is_not() {
+        let mut watch = watch(100 * MIB);
+        watch.observe(at(0), Some(200 * MIB));
+        assert!(!watch.is_imminent());
+        watch.observe(at(100), Some(150 * MIB));
+        assert!(watch.is_imminent(), "50 MiB left at 500 MiB/s");
+        let mut steady = super::tests::watch(100 * MIB);
+        steady.observe(at(0), Some(101 * MIB));
+        steady.observe(at(100), Some(101 * MIB));
+        assert!(!steady.is_imminent());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::path::Path;
 pub struct Cgroup {
     dir: OwnedFd,
     current: Option<KeptFile>,
+    stat: Option<KeptFile>,
     id: u64,
 }
 
@@ -72,7 +73,7 @@ impl Cgroup {
                 "another cgroup has this name now",
             ));
         }
-        Ok(Self { dir, current: None, id })
+        Ok(Self { dir, current: None, stat: None, id })
     }
 
     /// The cgroup's id.
@@ -95,31 +96,38 @@ impl Cgroup {
         Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?)
     }
 
-    /// `memory.current` in bytes, through a descriptor kept open: the one value that is read often.
+    /// `memory.current` in bytes, through a descriptor kept open.
     pub fn read_current(&mut self, buffer: &mut Vec<u8>) -> Option<u64> {
         if self.current.is_none() {
-            let fd = self.open_file("memory.current", OFlag::O_RDONLY).ok()?;
-            self.current = Some(KeptFile::from_fd(fd));
+            self.current = self.keep("memory.current");
         }
-        self.current.as_ref()?.read(buffer).ok()?.trim().parse().ok()
+        self.current.as_ref()?.read_value(buffer).ok()?.trim().parse().ok()
+    }
+
+    /// Reads what changes by the millisecond, `memory.current` and `memory.stat`, through descriptors kept open; the rest of `usage` stays as it is.
+    pub fn read_memory(&mut self, usage: &mut Usage, buffer: &mut Vec<u8>) {
+        usage.current = self.read_current(buffer);
+        if self.stat.is_none() {
+            self.stat = self.keep("memory.stat");
+        }
+        let Some(stat) = self.stat.as_ref().and_then(|f| f.read_value(buffer).ok()) else { return };
+        let mut slots = Stat::default();
+        slots.fill(stat);
+        usage.anon = slots.anon;
+        usage.file = slots.file;
+        usage.active_file = slots.active_file;
+        usage.inactive_file = slots.inactive_file;
+        usage.shmem = slots.shmem;
+        usage.refaults = slots.refault_file.or(slots.refault);
+        usage.kernel = slots
+            .kernel
+            .or_else(|| Some(slots.kernel_stack? + slots.page_tables.unwrap_or(0) + slots.slab?));
     }
 
     /// Reads everything that ranking may look at: some ten files.
     pub fn read_usage(&mut self, buffer: &mut Vec<u8>) -> Usage {
-        let mut usage = Usage { current: self.read_current(buffer), ..Usage::default() };
-        if let Some(stat) = self.read("memory.stat", buffer) {
-            let mut slots = Stat::default();
-            slots.fill(stat);
-            usage.anon = slots.anon;
-            usage.file = slots.file;
-            usage.active_file = slots.active_file;
-            usage.inactive_file = slots.inactive_file;
-            usage.shmem = slots.shmem;
-            usage.refaults = slots.refault_file.or(slots.refault);
-            usage.kernel = slots.kernel.or_else(|| {
-                Some(slots.kernel_stack? + slots.page_tables.unwrap_or(0) + slots.slab?)
-            });
-        }
+        let mut usage = Usage::default();
+        self.read_memory(&mut usage, buffer);
         let number =
             |cgroup: &Self, name, buffer: &mut Vec<u8>| number_or_max(cgroup.read(name, buffer)?);
         usage.swap = number(self, "memory.swap.current", buffer).flatten();
@@ -149,15 +157,40 @@ impl Cgroup {
     pub fn processes(&self, limit: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut buffer = Vec::new();
-        let own = openat(&self.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
-        if let Ok(dir) = own {
+        // Listing a directory of some sixty files costs more than all else here, and most cgroups have none below.
+        let is_leaf =
+            self.read("cgroup.stat", &mut buffer).and_then(|t| keyed(t, "nr_descendants"))
+                == Some(0);
+        if is_leaf {
+            own_processes(&self.dir, &mut pids, limit, &mut buffer);
+            return pids;
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        if let Ok(dir) = openat(&self.dir, ".", flags, Mode::empty()) {
             collect(dir, &mut pids, limit, &mut buffer, 0);
         }
         pids
     }
 
     fn read<'a>(&self, name: &str, buffer: &'a mut Vec<u8>) -> Option<&'a str> {
-        KeptFile::from_fd(self.open_file(name, OFlag::O_RDONLY).ok()?).read(buffer).ok()
+        let file = self.keep(name)?;
+        file.read_value(buffer).ok()
+    }
+
+    fn keep(&self, name: &str) -> Option<KeptFile> {
+        self.open_file(name, OFlag::O_RDONLY).ok().map(KeptFile::from_fd)
+    }
+}
+
+/// Adds the processes of `dir` itself to `pids`.
+fn own_processes(dir: impl AsFd, pids: &mut Vec<i32>, limit: usize, buffer: &mut Vec<u8>) {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let Ok(procs) = openat(dir, "cgroup.procs", flags, Mode::empty()).map(KeptFile::from_fd) else {
+        return;
+    };
+    if let Ok(text) = procs.read(buffer) {
+        let own = text.lines().filter_map(|l| l.trim().parse::<i32>().ok()).filter(|pid| *pid > 0);
+        pids.extend(own.take(limit.saturating_sub(pids.len())));
     }
 }
 
@@ -166,13 +199,7 @@ fn collect(dir: OwnedFd, pids: &mut Vec<i32>, limit: usize, buffer: &mut Vec<u8>
     if pids.len() >= limit || depth > 64 {
         return;
     }
-    let procs = openat(&dir, "cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    if let Ok(text) = procs.map(KeptFile::from_fd).as_ref().map(|f| f.read(buffer))
-        && let Ok(text) = text
-    {
-        let own = text.lines().filter_map(|l| l.trim().parse::<i32>().ok()).filter(|pid| *pid > 0);
-        pids.extend(own.take(limit - pids.len()));
-    }
+    own_processes(&dir, pids, limit, buffer);
     let Ok(mut listing) = nix::dir::Dir::from_fd(dir) else { return };
     let mut below = Vec::new();
     for entry in listing.iter().flatten() {
@@ -281,10 +308,13 @@ mod tests {
 
     #[test]
     fn processes_of_the_whole_subtree_are_found_and_foreign_ones_left_out() {
-        let (dir, cgroup) = fake(&[("cgroup.procs", "10\n11\n0\n")]);
+        let (dir, cgroup) =
+            fake(&[("cgroup.procs", "10\n11\n0\n"), ("cgroup.stat", "nr_descendants 2\n")]);
         fs::create_dir_all(dir.path().join("x/y")).unwrap();
         fs::write(dir.path().join("x/y/cgroup.procs"), "12\n").unwrap();
         assert_eq!(cgroup.processes(100), [10, 11, 12]);
         assert_eq!(cgroup.processes(2), [10, 11]);
+        fs::write(dir.path().join("cgroup.stat"), "nr_descendants 0\n").unwrap();
+        assert_eq!(cgroup.processes(100), [10, 11], "the kernel says that there is nothing below");
     }
 }

@@ -12,6 +12,9 @@ use std::path::Path;
 /// The largest file content that is read; what lies past it is an error, never silently cut.
 const LIMIT: usize = 1 << 20;
 
+/// The buffer that a reading starts with: more than `meminfo` or `memory.stat` on any kernel.
+const FIRST: usize = 8192;
+
 /// A kernel file kept open, with no buffer of its own.
 #[derive(Debug)]
 pub struct KeptFile(File);
@@ -31,13 +34,30 @@ impl KeptFile {
         Self(File::from(fd))
     }
 
+    /// Reads a file that the kernel writes in one piece (a value, `meminfo`, `memory.stat`): one call where [`Self::read`] needs two.
+    ///
+    /// Not for lists, of which the kernel may return a part at a time.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_value<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
+        if buffer.len() < FIRST {
+            buffer.resize(FIRST, 0);
+        }
+        let n = self.0.read_at(buffer, 0)?;
+        if n == buffer.len() {
+            return self.read(buffer);
+        }
+        text(buffer.get(..n).unwrap_or_default())
+    }
+
     /// Reads the whole content from the start into `buffer`, and returns it as text.
     ///
     /// # Errors
     /// The read's own error, `InvalidData` when the content is not UTF-8 or larger than 1 MiB.
     pub fn read<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
-        if buffer.len() < 4096 {
-            buffer.resize(4096, 0);
+        if buffer.len() < FIRST {
+            buffer.resize(FIRST, 0);
         }
         let mut filled = 0;
         loop {
@@ -54,9 +74,12 @@ impl KeptFile {
                 buffer.resize(filled * 2, 0);
             }
         }
-        std::str::from_utf8(buffer.get(..filled).unwrap_or_default())
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+        text(buffer.get(..filled).unwrap_or_default())
     }
+}
+
+fn text(bytes: &[u8]) -> io::Result<&str> {
+    std::str::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// Reads a file that is not worth keeping open.
@@ -99,6 +122,7 @@ mod tests {
         let mut buffer = Vec::new();
         let kept = KeptFile::open(file.path()).unwrap();
         assert_eq!(kept.read(&mut buffer).unwrap(), content);
+        assert_eq!(kept.read_value(&mut Vec::new()).unwrap(), content);
     }
 
     #[test]

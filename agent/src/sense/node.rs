@@ -65,16 +65,16 @@ impl NodeSensor {
     /// # Errors
     /// When `meminfo` cannot be read or has no total; what else cannot be read is `None` in the reading.
     pub fn read(&mut self) -> io::Result<NodeReading> {
-        let memory = MemInfo::parse(self.meminfo.read(&mut self.buffer)?)?;
+        let memory = MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)?;
         let at = Boot::now();
         let buffer = &mut self.buffer;
         let mut stall = |file: &Option<KeptFile>| {
-            let text = file.as_ref().and_then(|f| f.read(buffer).ok());
+            let text = file.as_ref().and_then(|f| f.read_value(buffer).ok());
             text.map(Stall::parse).unwrap_or_default()
         };
         let memory_stall = stall(&self.memory_pressure);
         let io_stall = stall(&self.io_pressure);
-        let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read(buffer).ok()?));
+        let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));
         Ok(NodeReading { at, memory, tasks, task_limit: self.task_limit, memory_stall, io_stall })
     }
 
@@ -83,7 +83,7 @@ impl NodeSensor {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_memory(&mut self) -> io::Result<MemInfo> {
-        MemInfo::parse(self.meminfo.read(&mut self.buffer)?)
+        MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)
     }
 }
 

@@ -41,6 +41,15 @@ const READ_IN_FULL: usize = 128;
 /// How old the tree may get where no kernel event says when it changes.
 const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 
+/// How much of each workload is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// What changes by the millisecond: just before a decision.
+    Memory,
+    /// Everything.
+    Full,
+}
+
 /// Everything that is known of the node.
 #[derive(Debug)]
 pub struct NodeState {
@@ -162,13 +171,13 @@ impl NodeState {
         }
     }
 
-    /// Reads the workloads: the tree if it may have changed, usage of all, and everything about the largest.
+    /// Reads the workloads: the tree if it may have changed, usage of all, and as much as `depth` says about the largest.
     ///
     /// # Errors
     /// When the cgroup root (or, on hosts without unified cgroups, `/proc`) cannot be read at all; what was known before then still stands.
-    pub fn sample(&mut self, now: Boot) -> io::Result<()> {
+    pub fn sample(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
         if self.layout.unified().is_some() {
-            self.sample_cgroups(now)?;
+            self.sample_cgroups(now, depth)?;
         } else {
             self.processes = Process::all(&self.roots.proc)?;
             self.processes.retain(|p| !p.is_kernel_thread() && p.state != 'Z');
@@ -196,25 +205,39 @@ impl NodeState {
         self.cgroups.len() + self.processes.len()
     }
 
-    fn sample_cgroups(&mut self, now: Boot) -> io::Result<()> {
+    fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
         let max_age = if self.tree_events { Duration::MAX } else { TREE_MAX_AGE };
         if self.tree_read.is_none_or(|at| now.since(at) > max_age) {
             self.tree = Tree::scan(&self.roots.cgroup)?;
             self.tree_read = Some(now);
         }
         self.follow_workloads();
-        for tracked in self.cgroups.values_mut() {
-            tracked.read_current(&mut self.buffer);
-        }
-        let mut by_size: Vec<(Option<u64>, u64)> =
-            self.cgroups.iter().map(|(id, t)| (t.current(), *id)).collect();
-        by_size.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, id) in by_size.into_iter().take(READ_IN_FULL) {
-            if let Some(tracked) = self.cgroups.get_mut(&id) {
+        // With many workloads, first find out which are large enough to matter.
+        let largest = if self.cgroups.len() > READ_IN_FULL {
+            self.largest()
+        } else {
+            self.cgroups.keys().copied().collect()
+        };
+        for id in largest {
+            let Some(tracked) = self.cgroups.get_mut(&id) else { continue };
+            if depth == Depth::Full || tracked.current().is_none() {
                 tracked.read(&mut self.buffer);
+            } else {
+                tracked.read_memory(&mut self.buffer);
             }
         }
         Ok(())
+    }
+
+    /// The largest workloads by a fresh look at `memory.current` of all.
+    fn largest(&mut self) -> Vec<u64> {
+        let mut by_size = Vec::with_capacity(self.cgroups.len());
+        for (id, tracked) in &mut self.cgroups {
+            tracked.read_current(&mut self.buffer);
+            by_size.push((tracked.current(), *id));
+        }
+        by_size.sort_unstable_by(|a, b| b.cmp(a));
+        by_size.into_iter().take(READ_IN_FULL).map(|(_, id)| id).collect()
     }
 
     /// Makes the followed workloads those that the tree has now.

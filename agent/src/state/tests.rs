@@ -43,7 +43,7 @@ impl Fake {
         let rules = Rules::new(patterns).unwrap();
         let mut state = NodeState::new(self.roots(), layout, Measure::MemAvailable, rules);
         state.observe_node(NodeSensor::open(&self.roots()).unwrap().read().unwrap());
-        state.sample(Boot::now()).unwrap();
+        state.sample(Boot::now(), Depth::Full).unwrap();
         state
     }
 }
@@ -84,11 +84,11 @@ fn a_new_cgroup_is_followed_from_its_event_without_reading_the_tree() {
     let unseen = fake.add("work/unseen", 1);
     let told = fake.add("work/told", 1);
     state.observe_kernel(&event(CgroupChange::Created, told, Some("/work/told")));
-    state.sample(Boot::now()).unwrap();
+    state.sample(Boot::now(), Depth::Full).unwrap();
     assert_eq!(names(&state), ["/work/a", "/work/told"]);
     // An event about a cgroup that was never seen shows that something was missed.
     state.observe_kernel(&event(CgroupChange::Populated(true), unseen, None));
-    state.sample(Boot::now()).unwrap();
+    state.sample(Boot::now(), Depth::Full).unwrap();
     assert_eq!(names(&state), ["/work/a", "/work/told", "/work/unseen"]);
 }
 
@@ -111,10 +111,10 @@ fn after_a_loss_the_tree_is_read_again() {
     let mut state = fake.state(&Patterns::default());
     state.tree_events_are_live(true);
     fake.add("work/lost", 1);
-    state.sample(Boot::now()).unwrap();
+    state.sample(Boot::now(), Depth::Full).unwrap();
     assert_eq!(names(&state), ["/work/a"]);
     state.forget_tree();
-    state.sample(Boot::now()).unwrap();
+    state.sample(Boot::now(), Depth::Full).unwrap();
     assert_eq!(names(&state), ["/work/a", "/work/lost"]);
 }
 
@@ -138,6 +138,6 @@ fn a_cgroup_root_that_has_gone_away_is_an_error_and_what_was_known_stands() {
     let away: PathBuf = fake.dir.path().join("away");
     fs::rename(fake.roots().cgroup, away).unwrap();
     state.forget_tree();
-    assert!(state.sample(Boot::now()).is_err());
+    assert!(state.sample(Boot::now(), Depth::Full).is_err());
     assert_eq!(names(&state), ["/work/a"]);
 }

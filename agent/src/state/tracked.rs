@@ -88,20 +88,18 @@ impl Tracked {
         self.last = Some((Boot::now(), usage));
     }
 
-    /// Reads `memory.current` alone; everything else stays as it was read before.
+    /// Reads what changes by the millisecond; the rest stays as it was read before.
+    pub(super) fn read_memory(&mut self, buffer: &mut Vec<u8>) {
+        let mut usage = self.last.map(|(_, usage)| usage).unwrap_or_default();
+        self.cgroup.read_memory(&mut usage, buffer);
+        self.last = Some((Boot::now(), usage));
+    }
+
+    /// Reads `memory.current` alone.
     pub(super) fn read_current(&mut self, buffer: &mut Vec<u8>) {
-        let Some(current) = self.cgroup.read_current(buffer) else {
-            self.last = None;
-            return;
-        };
-        let now = Boot::now();
-        match &mut self.last {
-            Some((at, usage)) => {
-                *at = now;
-                usage.current = Some(current);
-            }
-            None => self.last = Some((now, Usage { current: Some(current), ..Usage::default() })),
-        }
+        let mut usage = self.last.map(|(_, usage)| usage).unwrap_or_default();
+        usage.current = self.cgroup.read_current(buffer);
+        self.last = Some((Boot::now(), usage));
     }
 
     /// The workload as policy sees it.
