@@ -11,16 +11,18 @@
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
 mod episode;
+mod jobs;
+mod kernel;
 mod pass;
 mod wake;
 mod watch;
 
-use crate::act::{self, Acted, Actor, Jobs, Lifeline, Mode, NotDone, Target};
+use crate::act::{self, Actor, Jobs, Lifeline, Mode};
 use crate::cadence::{Cadence, SHORTEST};
 use crate::clock::Boot;
 use crate::report::incident::{Incident, SCHEMA_VERSION};
 use crate::report::queue::Queue;
-use crate::report::{Fate, Record, Reporter, ms};
+use crate::report::{Record, Reporter, ms};
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
@@ -30,7 +32,7 @@ use crate::state::{Depth, NodeState};
 use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits, Signal};
-use ebb_probes::{KernelEvent, Lost, OomLimit, Probes};
+use ebb_probes::{Lost, Probes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -260,42 +262,6 @@ impl Agent {
         wait.max(SHORTEST)
     }
 
-    fn on_kernel(&mut self, batch: &mut Vec<KernelEvent>, wakers: &Wakers) {
-        let mut is_urgent = false;
-        for event in batch.drain(..) {
-            self.state.observe_kernel(&event);
-            match event {
-                KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => {
-                    is_urgent = true;
-                    let path = self.state.path_of(victim_cgroup);
-                    let limit = match limit {
-                        OomLimit::Node => "the node was out of memory".to_owned(),
-                        OomLimit::Cgroup(id) => match self.state.path_of(id) {
-                            Some(path) => format!("{path} was at its limit"),
-                            None => format!("cgroup {id} was at its limit"),
-                        },
-                        OomLimit::CgroupV1(id) => format!("cgroup v1 {id} was at its limit"),
-                        OomLimit::Unknown => "whose limit was hit is not known here".to_owned(),
-                    };
-                    let comm = comm.to_string();
-                    let cgroup = Some(victim_cgroup);
-                    self.reporter.tell(&Record::OomKill { comm: &comm, pid, cgroup, path, limit });
-                }
-                KernelEvent::KswapdWake { .. } => is_urgent = true,
-                KernelEvent::MemoryEvent { .. } => {
-                    let last = self.state.sampled();
-                    self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
-                }
-                KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
-            }
-        }
-        self.look_for_losses(wakers);
-        let has_departures = self.state.has_departures();
-        if is_urgent || self.local_due || has_departures {
-            self.look(false);
-        }
-    }
-
     fn on_tick(&mut self, wakers: &Wakers) {
         self.look_for_losses(wakers);
         if self.watches.iter().any(|w| w.episode.is_some())
@@ -306,85 +272,6 @@ impl Agent {
             self.state.observe_totals(direct, kswapd);
         }
         self.on_reload(false);
-    }
-
-    /// Compares the losses that the kernel side counted with what was known, at most once a second.
-    fn look_for_losses(&mut self, wakers: &Wakers) {
-        let now = Boot::now();
-        if now.since(self.lost_looked) < Duration::from_secs(1) {
-            return;
-        }
-        self.lost_looked = now;
-        let Some(lost) = wakers.lost() else { return };
-        let records = lost.total().saturating_sub(self.lost.total());
-        if records > 0 {
-            let kinds = lost_kinds(&lost, &self.lost);
-            self.lost = lost;
-            self.state.forget_tree();
-            self.reporter.tell(&Record::Lost { records, kinds });
-        }
-    }
-
-    fn on_acted(&mut self, acted: &Acted) {
-        let name = self.names.remove(&acted.job.number);
-        let workload = name.as_ref();
-        let episode = self.watches.iter_mut().find_map(|w| w.episode.as_mut());
-        match &acted.result {
-            Ok(ended) => {
-                let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
-                if let Some(episode) = episode {
-                    let who = workload
-                        .map_or_else(|| format!("{:?}", acted.job.target), |k| k.name.clone());
-                    let what = match (ended.method, acted.by_watchdog) {
-                        (act::Method::DryRun, _) => "would be killed (dry run)",
-                        (act::Method::Terminate, _) => "asked to end",
-                        (act::Method::Reclaim, _) => "reclaimed from",
-                        (act::Method::Throttle, _) => "slowed down",
-                        (act::Method::Freeze, _) => "stopped",
-                        (act::Method::Release, _) => "let go again",
-                        (_, false) => "killed",
-                        (_, true) => "killed by the watchdog",
-                    };
-                    episode.note(what, ended.at, Some(who));
-                }
-                if ended.method == act::Method::DryRun {
-                    self.state.departures().only_pretended(&acted.job.target);
-                }
-                self.reporter.tell(&Record::Acted {
-                    job: &acted.job,
-                    workload,
-                    method: ended.method,
-                    after_ms,
-                    took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
-                        .unwrap_or(u64::MAX),
-                    released: ended.released,
-                    by_watchdog: acted.by_watchdog,
-                });
-            }
-            Err(error) => {
-                let target = &acted.job.target;
-                match error {
-                    // Nothing was on its way because of it.
-                    _ if matches!(acted.job.step, act::Step::Rung(_)) => {}
-                    NotDone::Refused(act::Refusal::Protected { because, .. }) => {
-                        self.state.departures().cancel(target);
-                        self.state.protect(target, *because);
-                    }
-                    NotDone::Refused(act::Refusal::Gone) | NotDone::NotNeeded { .. } => {
-                        self.state.departures().cancel(target);
-                    }
-                    // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
-                    NotDone::UnknownNeed(_) | NotDone::Failed(_) => {
-                        self.state.departures().fail(target);
-                    }
-                }
-                if let Some(episode) = episode {
-                    episode.note("not done", Boot::now(), Some(error.to_string()));
-                }
-                let why = error.to_string();
-                self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
-            }
-        }
     }
 
     fn on_reload(&mut self, asked: bool) {
@@ -468,30 +355,6 @@ impl Agent {
         finding
     }
 
-    fn look_at_departures(&mut self, at: Boot) {
-        if !self.state.has_departures() {
-            return;
-        }
-        for target in self.state.departures().take_overdue(at) {
-            self.give(target, act::Step::Kill, None);
-        }
-        let proc = self.roots.proc.clone();
-        let (gone, stuck) = self.state.departures().look(&proc, at);
-        for (departures, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
-            for departure in departures {
-                if let Some(episode) = self.watches.iter_mut().find_map(|w| w.episode.as_mut()) {
-                    let what = match fate {
-                        Fate::Gone => "gone",
-                        Fate::Stuck => "still there past its deadline",
-                    };
-                    episode.note(what, at, Some(departure.key.name.clone()));
-                }
-                let after_ms = ms(at.since(departure.chosen));
-                self.reporter.tell(&Record::Departed { workload: &departure.key, fate, after_ms });
-            }
-        }
-    }
-
     fn close_episodes(&mut self, at: Boot) {
         for watch in &mut self.watches {
             let is_above = !watch.is_below();
@@ -519,35 +382,4 @@ impl Agent {
             self.holding = None;
         }
     }
-
-    /// Hands a job to the worker.
-    fn give(&mut self, target: Target, step: act::Step, need: Option<act::Need>) {
-        self.job_number += 1;
-        let job = act::Job { number: self.job_number, target, step, need };
-        if let Some(key) = self.state.key_of(&job.target) {
-            self.names.insert(job.number, key);
-        }
-        if let Err(job) = self.jobs.give(job) {
-            self.names.remove(&job.number);
-            self.state.departures().fail(&job.target);
-            let why = "the worker has not kept up".to_owned();
-            self.reporter.tell(&Record::NotDone { job: &job, workload: None, why });
-        }
-    }
-}
-
-/// The kinds of records that were lost since `before`, with their numbers.
-fn lost_kinds(now: &Lost, before: &Lost) -> String {
-    let kinds = [
-        ("exits", now.exits, before.exits),
-        ("OOM kills", now.oom_kills, before.oom_kills),
-        ("memory events", now.memory_events, before.memory_events),
-        ("cgroup changes", now.cgroups, before.cgroups),
-        ("kswapd wakes", now.kswapd_wakes, before.kswapd_wakes),
-        ("corrupt", now.corrupt, before.corrupt),
-    ];
-    let lost = kinds.iter().filter(|(_, now, before)| now > before);
-    lost.map(|(name, now, before)| format!("{} {name}", now - before))
-        .collect::<Vec<_>>()
-        .join(", ")
 }

@@ -1,51 +1,15 @@
-//! `ebb check`: what this host offers, what ebb will therefore use, and what to do about what is missing.
-//!
-//! Facts are gathered first ([`Facts::gather`]); what follows from them is decided by one pure function ([`findings`]), so that the advice can be tested without the host that needs it.
-//! Programs are really attached for a moment where that is allowed: a kernel can refuse what it seems to offer.
+//! What follows from the facts about a host: one finding for each thing that ebb does. Pure.
 
-use super::node::NodeArgs;
-use super::{Failure, colour, runtime};
-use crate::report::Output;
-use crate::sense::host::{CgroupLayout, Interfaces};
-use crate::sense::psi::Trigger;
-use crate::sense::tree::Tree;
-use anyhow::{Context as _, anyhow};
-use ebb_probes::{
-    Fact, HostSupport, Lockdown, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes,
-};
-use nix::unistd::Uid;
+use super::Facts;
+use crate::sense::host::CgroupLayout;
+use ebb_probes::{Fact, Lockdown, Presence, ProbeState};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
-
-/// Arguments of `ebb check`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(flatten)]
-    node: NodeArgs,
-    /// Form of the output.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
-}
-
-/// What was found out, without any opinion.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Facts {
-    kernel: HostSupport,
-    programs: Vec<ProbeStatus>,
-    cgroups: CgroupLayout,
-    interfaces: Interfaces,
-    /// Window of the shortest pressure trigger that was accepted, in microseconds, or why none was.
-    pressure_trigger: Result<u32, String>,
-    is_root: bool,
-    may_kill: bool,
-}
+use std::collections::BTreeSet;
 
 /// How it stands with one thing that ebb does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Standing {
+pub(super) enum Standing {
     /// The best way is live.
     Live,
     /// It works, by a lesser way.
@@ -57,88 +21,19 @@ enum Standing {
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Finding {
+pub(super) struct Finding {
     /// What ebb does.
-    what: &'static str,
-    standing: Standing,
+    pub(super) what: &'static str,
+    pub(super) standing: Standing,
     /// The way that is live, or why none is.
-    by: String,
+    pub(super) by: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Answer<'a> {
-    findings: Vec<Finding>,
-    facts: &'a Facts,
-}
-
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let facts = Facts::gather(&args.node)?;
-    let findings = findings(&facts);
-    let cannot = findings.iter().find(|f| f.standing == Standing::Missing && is_needed(f));
-    let cannot = cannot.map(|f| format!("ebb cannot {} here: {}", f.what, f.by));
-    match args.output {
-        Output::Json => {
-            let answer = Answer { findings, facts: &facts };
-            let text = serde_json::to_string_pretty(&answer).context("cannot write the answer")?;
-            println!("{text}");
-        }
-        Output::Text => print(&facts, &findings).context("cannot write the answer")?,
-    }
-    match cannot {
-        Some(why) => Err(Failure::Host(anyhow!(why))),
-        None => Ok(()),
-    }
-}
-
-impl Facts {
-    fn gather(node: &NodeArgs) -> Result<Self, Failure> {
-        let (roots, cgroups) = node.find().map_err(Failure::Input)?;
-        let kernel = ebb_probes::survey();
-        let tree = cgroups.v2().and_then(|root| Tree::scan(root).ok());
-        let options = Options::default();
-        let set = ProbeSet::for_host(&kernel, &options);
-        let programs = runtime()?.block_on(async {
-            Probes::attach(&set, &options).map(|probes| probes.status().to_vec())
-        });
-        let is_root = Uid::effective().is_root();
-        Ok(Self {
-            programs: programs.context("cannot try the BPF programs")?,
-            interfaces: Interfaces::detect(&roots.proc, tree.as_ref()),
-            pressure_trigger: Trigger::best(&roots.proc.join("pressure/memory"))
-                .map(|trigger| trigger.window_us)
-                .map_err(|e| e.to_string()),
-            kernel,
-            cgroups,
-            is_root,
-            may_kill: is_root || has_cap_kill(&roots.proc),
-        })
-    }
-
-    /// Facts that an attached program tells.
-    fn told(&self) -> BTreeSet<Fact> {
-        let attached = self.programs.iter().filter(|p| p.state == ProbeState::Attached);
-        attached.map(|p| p.feeds).collect()
-    }
-
-    /// Why no program tells `fact`.
-    fn why_not(&self, fact: Fact) -> String {
-        let own = self.programs.iter().filter(|p| p.feeds == fact);
-        let mut reasons: Vec<&str> = own
-            .filter_map(|p| match &p.state {
-                ProbeState::Absent(why) | ProbeState::Refused(why) => Some(why.as_str()),
-                ProbeState::Attached | ProbeState::Spare => None,
-            })
-            .collect();
-        reasons.dedup();
-        reasons.first().map_or_else(|| "no program for it".to_owned(), |why| (*why).to_owned())
-    }
+    pub(super) advice: Option<String>,
 }
 
 /// What follows from the facts.
-fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let told = facts.told();
     let mut findings =
         vec![memory_watch(facts, &told), workloads(facts), tree_changes(facts, &told)];
@@ -319,65 +214,17 @@ fn advice(facts: &Facts, fact: Fact) -> String {
     facts.why_not(fact)
 }
 
-fn is_needed(finding: &Finding) -> bool {
+/// Whether ebb cannot do its job without it.
+pub(super) fn is_needed(finding: &Finding) -> bool {
     finding.what == "end a workload"
-}
-
-fn has_cap_kill(proc: &std::path::Path) -> bool {
-    const CAP_KILL: u32 = 5;
-    let status = crate::sense::file::read_once(&proc.join("self/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let mask = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << CAP_KILL) != 0
-}
-
-fn print(facts: &Facts, findings: &[Finding]) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let kernel = &facts.kernel;
-    writeln!(out, "kernel {}", kernel.release)?;
-    let btf = match &kernel.btf {
-        Presence::Present => "present".to_owned(),
-        Presence::Absent(why) => format!("absent ({why})"),
-    };
-    let lockdown =
-        kernel.lockdown.map_or_else(|| "not told".into(), |l| format!("{l:?}").to_lowercase());
-    writeln!(out, "type information (BTF) {btf}; lockdown {lockdown}; root {}", facts.is_root)?;
-    writeln!(out)?;
-    for finding in findings {
-        let (mark, tint) = match finding.standing {
-            Standing::Live => ("live    ", "\x1b[32m"),
-            Standing::Degraded => ("degraded", "\x1b[33m"),
-            Standing::Missing => ("missing ", "\x1b[31m"),
-        };
-        let (tint, reset) = if colour() { (tint, "\x1b[0m") } else { ("", "") };
-        writeln!(out, "{tint}{mark}{reset}  {}: {}", finding.what, finding.by)?;
-        if let Some(advice) = &finding.advice {
-            writeln!(out, "            {advice}")?;
-        }
-    }
-    writeln!(out)?;
-    let mut families: BTreeMap<&str, Vec<&ProbeStatus>> = BTreeMap::new();
-    for program in &facts.programs {
-        families.entry(program.family).or_default().push(program);
-    }
-    for (family, programs) in families {
-        writeln!(out, "{family}:")?;
-        for program in programs {
-            let state = match &program.state {
-                ProbeState::Attached => "attached".to_owned(),
-                ProbeState::Spare => "spare, a better one is attached".to_owned(),
-                ProbeState::Absent(why) => format!("absent: {why}"),
-                ProbeState::Refused(why) => format!("refused: {why}"),
-            };
-            writeln!(out, "  {:<24} {:<40} {state}", program.name, program.hook.to_string())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sense::host::Interfaces;
+    use ebb_probes::HostSupport;
+    use std::collections::BTreeMap;
 
     fn facts(cgroups: CgroupLayout) -> Facts {
         Facts {

@@ -1,0 +1,80 @@
+//! What the kernel told: taken into the state, reported where an operator wants to know, and answered by a look where it is urgent.
+
+use super::wake::Wakers;
+use super::{Agent, LOCAL_EVERY};
+use crate::clock::Boot;
+use crate::report::Record;
+use ebb_probes::{KernelEvent, Lost, OomLimit};
+use std::time::Duration;
+
+impl Agent {
+    /// Takes in what the kernel told, and looks at the node when that is urgent.
+    pub(super) fn on_kernel(&mut self, batch: &mut Vec<KernelEvent>, wakers: &Wakers) {
+        let mut is_urgent = false;
+        for event in batch.drain(..) {
+            self.state.observe_kernel(&event);
+            match event {
+                KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => {
+                    is_urgent = true;
+                    let path = self.state.path_of(victim_cgroup);
+                    let limit = match limit {
+                        OomLimit::Node => "the node was out of memory".to_owned(),
+                        OomLimit::Cgroup(id) => match self.state.path_of(id) {
+                            Some(path) => format!("{path} was at its limit"),
+                            None => format!("cgroup {id} was at its limit"),
+                        },
+                        OomLimit::CgroupV1(id) => format!("cgroup v1 {id} was at its limit"),
+                        OomLimit::Unknown => "whose limit was hit is not known here".to_owned(),
+                    };
+                    let comm = comm.to_string();
+                    let cgroup = Some(victim_cgroup);
+                    self.reporter.tell(&Record::OomKill { comm: &comm, pid, cgroup, path, limit });
+                }
+                KernelEvent::KswapdWake { .. } => is_urgent = true,
+                KernelEvent::MemoryEvent { .. } => {
+                    let last = self.state.sampled();
+                    self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
+                }
+                KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
+            }
+        }
+        self.look_for_losses(wakers);
+        let has_departures = self.state.has_departures();
+        if is_urgent || self.local_due || has_departures {
+            self.look(false);
+        }
+    }
+
+    /// Compares the losses that the kernel side counted with what was known, at most once a second.
+    pub(super) fn look_for_losses(&mut self, wakers: &Wakers) {
+        let now = Boot::now();
+        if now.since(self.lost_looked) < Duration::from_secs(1) {
+            return;
+        }
+        self.lost_looked = now;
+        let Some(lost) = wakers.lost() else { return };
+        let records = lost.total().saturating_sub(self.lost.total());
+        if records > 0 {
+            let kinds = lost_kinds(&lost, &self.lost);
+            self.lost = lost;
+            self.state.forget_tree();
+            self.reporter.tell(&Record::Lost { records, kinds });
+        }
+    }
+}
+
+/// The kinds of records that were lost since `before`, with their numbers.
+fn lost_kinds(now: &Lost, before: &Lost) -> String {
+    let kinds = [
+        ("exits", now.exits, before.exits),
+        ("OOM kills", now.oom_kills, before.oom_kills),
+        ("memory events", now.memory_events, before.memory_events),
+        ("cgroup changes", now.cgroups, before.cgroups),
+        ("kswapd wakes", now.kswapd_wakes, before.kswapd_wakes),
+        ("corrupt", now.corrupt, before.corrupt),
+    ];
+    let lost = kinds.iter().filter(|(_, now, before)| now > before);
+    lost.map(|(name, now, before)| format!("{} {name}", now - before))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
