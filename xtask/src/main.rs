@@ -7,6 +7,7 @@ mod bpf;
 mod build;
 mod debs;
 mod demo;
+mod fuzz;
 mod gates;
 mod sh;
 mod test;
@@ -29,6 +30,8 @@ enum Command {
     Build(build::Args),
     /// Show ebb's main job on a real kernel: a leak beside services, ended in time.
     Demo(demo::Args),
+    /// Run each fuzz target for a bounded time.
+    Fuzz(fuzz::Args),
     /// Check format, lints, documentation, crate boundaries and licences.
     Gates(gates::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bpf(args) => bpf::run(&args),
         Command::Build(args) => build::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Test(args) => test::run(&args),
