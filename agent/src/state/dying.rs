@@ -3,6 +3,7 @@
 //! ```text
 //!  ordered ──SIGTERM, grace──► asked ──grace over──► killed ──empty──► gone
 //!     └──────────kill now───────────────────────────────┘    └─deadline─► stuck: another may be chosen
+//!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
 //! Until its deadline a departure counts as memory that is coming back, so nothing more is chosen for the same need.
 
@@ -23,6 +24,13 @@ const PRETENDED_COUNTS_FOR: Duration = Duration::from_secs(30);
 /// How long a departure that missed its deadline is remembered, so that it is not chosen again at once.
 const STUCK_FOR: Duration = Duration::from_secs(60);
 
+/// What of a departure is still there; both only ever fall once everything in it has been killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    processes: Option<u64>,
+    memory: Option<u64>,
+}
+
 /// One workload on its way out.
 #[derive(Clone, Debug)]
 pub struct Departure {
@@ -42,6 +50,8 @@ pub struct Departure {
     pub stuck: bool,
     /// Nothing was done: a dry run.
     pub pretended: bool,
+    /// What was left of it when that was last looked at.
+    left: Option<Left>,
 }
 
 /// All departures; there are never more than there are workloads.
@@ -64,6 +74,8 @@ impl Departures {
             expected_free,
             stuck: false,
             pretended: false,
+            // Not now: nothing is read between the choice and the kill that can be read after it.
+            left: None,
         });
     }
 
@@ -121,7 +133,16 @@ impl Departures {
         self.0.retain(|d| !(d.pretended && now > d.deadline));
         let mut stuck = Vec::new();
         for departure in &mut self.0 {
+            if departure.left.is_none() {
+                departure.left = Left::of(&departure.target);
+            }
             if !departure.stuck && now > departure.deadline {
+                let left = Left::of(&departure.target);
+                if left.zip(departure.left).is_some_and(|(now, before)| now.is_less_than(before)) {
+                    departure.left = left;
+                    departure.deadline = now.plus(KILLED_COUNTS_FOR);
+                    continue;
+                }
                 departure.stuck = true;
                 stuck.push(departure.clone());
             }
@@ -146,6 +167,22 @@ impl Departures {
             deadline: clock.time(departure.deadline),
             expected_free: departure.expected_free,
         })
+    }
+}
+
+impl Left {
+    /// `None` for a single process: what it holds goes all at once.
+    fn of(target: &Target) -> Option<Self> {
+        let Target::Cgroup { id, path } = target else { return None };
+        let usage = Cgroup::open(path, *id).ok()?.read_usage(&mut Vec::new());
+        Some(Self { processes: usage.pids, memory: usage.current })
+    }
+
+    fn is_less_than(self, before: Self) -> bool {
+        let fell = |now: Option<u64>, before: Option<u64>| {
+            now.zip(before).is_some_and(|(now, before)| now < before)
+        };
+        fell(self.processes, before.processes) || fell(self.memory, before.memory)
     }
 }
 
@@ -205,6 +242,23 @@ mod tests {
         assert!(!departures.is_empty());
         departures.look(Path::new("/proc"), late.plus(STUCK_FOR));
         assert!(departures.is_empty());
+    }
+
+    #[test]
+    fn a_departure_that_gets_smaller_is_not_stuck() {
+        let (dir, target) = cgroup(1);
+        let processes =
+            |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, 7);
+        processes(900);
+        let proc = Path::new("/proc");
+        departures.look(proc, Boot::now());
+        processes(400);
+        let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
+        assert!(departures.look(proc, late).1.is_empty(), "400 of 900 are left");
+        let later = late.plus(KILLED_COUNTS_FOR * 2);
+        assert_eq!(departures.look(proc, later).1.len(), 1, "still 400");
     }
 
     #[test]
