@@ -1,9 +1,10 @@
 //! Process 1 of a guest: from an empty initramfs to a machine that looks like a node, and off again.
 //!
 //! Stage one runs in the initramfs: mount the root disk, copy the payload there, move over. Stage two mounts the rest,
-//! lays out cgroups like a node's, starts the runner and reaps what is orphaned until the runner is done.
+//! lays out cgroups like a node's, starts the runner and reaps what is orphaned until the runner is done. Where the
+//! kernel's command line asks for it, stage two is systemd's instead (`systemd.rs`).
 use crate::cgroup::{self, Cgroup};
-use crate::wait;
+use crate::{systemd, wait};
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
@@ -44,6 +45,11 @@ pub(crate) fn first_stage() -> Result<()> {
         let to = format!("{NEW_ROOT}/{dir}");
         fs::create_dir_all(&to).with_context(|| format!("cannot create {to}"))?;
     }
+    let cmdline = fs::read_to_string("/proc/cmdline").context("cannot read /proc/cmdline")?;
+    let with_systemd = cmdline.split_whitespace().any(|word| word == systemd::ASKED_FOR);
+    if with_systemd {
+        systemd::lay_out(Path::new(NEW_ROOT))?;
+    }
     for dir in ["dev", "proc", "sys"] {
         let (from, to) = (format!("/{dir}"), format!("{NEW_ROOT}/{dir}"));
         mount(Some(from.as_str()), to.as_str(), None::<&str>, MsFlags::MS_MOVE, None::<&str>)
@@ -57,7 +63,11 @@ pub(crate) fn first_stage() -> Result<()> {
         .context("cannot move the root disk to /")?;
     chroot(".").context("cannot change the root")?;
     chdir("/").context("cannot enter the new root")?;
-    Err(Command::new(SELF).arg("init").exec()).context("cannot start stage two")
+    let mut second = Command::new(if with_systemd { systemd::INIT } else { SELF });
+    if !with_systemd {
+        second.arg("init");
+    }
+    Err(second.exec()).context("cannot start stage two")
 }
 
 /// Finish the machine, run the tests, power off.

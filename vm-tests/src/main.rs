@@ -24,6 +24,7 @@ mod probing;
 mod registry;
 mod runner;
 mod scene;
+mod systemd;
 mod wait;
 
 fn main() -> Result<()> {

@@ -76,6 +76,7 @@ pub(crate) const BENCHES: &[Test] = &[
     test("race_ebb", "race", 900, bench::ebb),
     test("race_earlyoom", "race", 900, bench::earlyoom),
     test("race_nohang", "race", 900, bench::nohang),
+    test("race_systemd-oomd", "systemd", 1500, bench::oomd),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {

@@ -52,7 +52,7 @@ pub(crate) fn run() -> Result<()> {
 /// One test, in this process.
 pub(crate) fn run_one(name: &str) -> Result<()> {
     let test = registry::find(name).with_context(|| format!("no test {name}"))?;
-    Cgroup::at("test.scope").adopt(Pid::this())?;
+    Cgroup::create("test.scope")?.adopt(Pid::this())?;
     let result = match (test.run)(&TestContext { name: test.name }) {
         Ok(Outcome::Passed) => "pass".to_owned(),
         Ok(Outcome::Skipped(reason)) => format!("skip {reason}"),

@@ -47,6 +47,10 @@ pub(crate) fn nohang(test: &TestContext) -> Result<Outcome> {
     race(test, peers::NOHANG)
 }
 
+pub(crate) fn oomd(test: &TestContext) -> Result<Outcome> {
+    race(test, peers::OOMD)
+}
+
 fn race(test: &TestContext, peer: Peer) -> Result<Outcome> {
     let running = peer.start()?;
     let observer = Observer::start()?;

@@ -2,7 +2,7 @@
 use crate::cgroup::Cgroup;
 use crate::init::SELF;
 use crate::wait;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -19,9 +19,8 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// What its settings are, for the table.
     pub(crate) settings: &'static str,
+    /// What starts it.
     command: &'static [&'static str],
-    /// Written before the start: path and content.
-    files: &'static [(&'static str, &'static str)],
     /// What it prints when it watches.
     ready: &'static str,
 }
@@ -31,7 +30,6 @@ pub(crate) const EBB: Peer = Peer {
     name: "ebb",
     settings: "evictionHard memory.available<10%, measured as MemAvailable",
     command: &["/payload/ebb", "run", "--enforce", "--config", "/run/ebb.yaml", "--output", "json"],
-    files: &[("/run/ebb.yaml", include_str!("ebb.yaml"))],
     ready: "started",
 };
 
@@ -40,7 +38,6 @@ pub(crate) const EARLYOOM: Peer = Peer {
     name: "earlyoom",
     settings: "-m 10,10 -s 100,100 -r 0 -p (SIGKILL at 10 % without SIGTERM before; its poll interval of 0.1 to 1 s cannot be set)",
     command: &["/usr/bin/earlyoom", "-m", "10,10", "-s", "100,100", "-r", "0", "-p"],
-    files: &[],
     ready: "SIGKILL when mem avail",
 };
 
@@ -49,8 +46,16 @@ pub(crate) const NOHANG: Peer = Peer {
     name: "nohang",
     settings: "soft and hard threshold 10 %, min_sleep = max_sleep = 0.01, post_zombie_delay = 0 (the smallest legal values), the rest as shipped",
     command: &["/usr/bin/python3", "/usr/sbin/nohang", "--monitor", "--config", "/run/nohang.conf"],
-    files: &[],
     ready: "Monitoring has started",
+};
+
+/// Watches pressure stall information of a slice, never available memory; kills the cgroup below that reclaims most.
+/// A service of the systemd that runs the guest: its log is followed in its place.
+pub(crate) const OOMD: Peer = Peer {
+    name: "systemd-oomd",
+    settings: "ManagedOOMMemoryPressure=kill on the slice, DefaultMemoryPressureLimit=0.01%, duration 1 s (the smallest legal value); it has no threshold on available memory",
+    command: &["/usr/bin/journalctl", "--unit=systemd-oomd.service", "--follow"],
+    ready: "Started systemd-oomd.service",
 };
 
 /// A started contender.
@@ -63,12 +68,7 @@ pub(crate) struct Running {
 impl Peer {
     /// Start it in a service cgroup of its own and wait until it says that it watches.
     pub(crate) fn start(&self) -> Result<Running> {
-        for (path, text) in self.files {
-            fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
-        }
-        if self.name == NOHANG.name {
-            fs::write("/run/nohang.conf", nohang_conf()?).context("cannot write nohang.conf")?;
-        }
+        self.prepare()?;
         let cgroup = Cgroup::create("system.slice/ebb.service")?;
         let log = File::create(LOG).context("cannot create the contender's log")?;
         let errors = log.try_clone().context("cannot share the contender's log")?;
@@ -96,6 +96,25 @@ impl Peer {
             format!("{} does not come up; it said: {said}", self.name)
         })?;
         Ok(running)
+    }
+}
+
+impl Peer {
+    fn prepare(&self) -> Result<()> {
+        if self.name == EBB.name {
+            fs::write("/run/ebb.yaml", include_str!("ebb.yaml"))
+                .context("cannot write ebb.yaml")?;
+        }
+        if self.name == NOHANG.name {
+            fs::write("/run/nohang.conf", nohang_conf()?).context("cannot write nohang.conf")?;
+        }
+        if self.name == OOMD.name {
+            let units = ["start", "work.slice", "dbus.service", "systemd-oomd.service"];
+            let status = Command::new("/usr/bin/systemctl").args(units).status();
+            let status = status.context("cannot start systemctl")?;
+            ensure!(status.success(), "systemd-oomd.service does not start: {status}");
+        }
+        Ok(())
     }
 }
 
