@@ -1,11 +1,12 @@
 //! Scenario, conformance and property tests of ebb, seen from outside: files in, plans out.
 //!
 //! [`conformance`] reads the scenario folders and holds plans against them, [`subset`] compares an expectation with an answer,
-//! [`document`] writes `docs/conformance.md`, [`schemas`] the JSON Schemas of the black-box seam.
+//! [`document`] writes `docs/conformance.md`, [`options`] `docs/options.md`, [`schemas`] the JSON Schemas of the black-box seam.
 //! The tests themselves are in `tests/tests`.
 
 pub mod conformance;
 pub mod document;
+pub mod options;
 pub mod schemas;
 pub mod subset;
 

@@ -1,5 +1,5 @@
 //! What is generated and committed is what would be generated now. `EBB_BLESS=1` writes it.
-use ebb_tests::{conformance, document, repository, schemas};
+use ebb_tests::{conformance, document, options, repository, schemas};
 use std::{env, fs, path::Path};
 
 fn up_to_date(file: &Path, text: &str) {
@@ -25,4 +25,9 @@ fn the_schemas_are_up_to_date() {
     for (name, text) in schemas::all() {
         up_to_date(&repository().join("docs/schema").join(name), &text);
     }
+}
+
+#[test]
+fn the_table_of_options_is_up_to_date() {
+    up_to_date(&repository().join("docs/options.md"), &options::render().unwrap());
 }

@@ -19,6 +19,7 @@ mod tree;
 pub use error::{ConfigErrors, Mistake};
 
 use crate::state::rules::Patterns;
+use ebb_policy::Signal;
 use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction};
 use globset::Glob;
 use section::{Mistakes, Section};
@@ -151,13 +152,25 @@ impl Config {
     /// The configuration as YAML that reads back as the same configuration.
     #[must_use]
     pub fn to_yaml(&self) -> String {
+        // A tree of texts, numbers, lists and maps always has a YAML form.
+        serde_saphyr::to_string(&self.print()).unwrap_or_default()
+    }
+
+    /// The same as JSON, which is YAML too.
+    ///
+    /// # Errors
+    /// Never, since what is printed has a JSON form; the caller need not know that.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.print())
+    }
+
+    fn print(&self) -> Placed {
         let mut entries: Vec<(String, Placed)> = eviction::print(&self.eviction)
             .into_iter()
             .map(|(key, node)| (key, node.into()))
             .collect();
         entries.push(("ebb".to_owned(), Node::Map(self.print_own()).into()));
-        // A tree of texts, numbers, lists and maps always has a YAML form.
-        serde_saphyr::to_string(&Placed::from(Node::Map(entries))).unwrap_or_default()
+        Node::Map(entries).into()
     }
 
     fn print_own(&self) -> Vec<(String, Placed)> {
@@ -225,7 +238,10 @@ impl Draft {
         mistakes: Mistakes,
     ) -> Result<Config, ConfigErrors> {
         let mut mistakes = mistakes.into_inner();
-        let place = |error: ConfigError| Mistake { line: line_of(root, &error.key), error };
+        let place = |error: ConfigError| Mistake {
+            line: line_of(root, &error.key),
+            error: with_nearest_signal(error),
+        };
         let limits = Limits::new(&eviction).map_err(|errors| {
             mistakes.extend(errors.into_iter().map(place));
         });
@@ -267,8 +283,8 @@ fn defaults(mode: Mode) -> Options {
         Mode::Kubernetes => Options::kubelet(),
         Mode::Standalone => Options {
             percentage_at_most: [
-                (ebb_policy::Signal::MemoryAvailable, ebb_policy::Quantity::bytes(1 << 30)),
-                (ebb_policy::Signal::PidAvailable, ebb_policy::Quantity::count(4000)),
+                (Signal::MemoryAvailable, ebb_policy::Quantity::bytes(1 << 30)),
+                (Signal::PidAvailable, ebb_policy::Quantity::count(4000)),
             ]
             .into(),
             ..Options::standalone()
@@ -351,6 +367,19 @@ fn tree(text: &str) -> Result<Placed, ConfigErrors> {
         };
         ConfigErrors { file: None, mistakes: vec![Mistake { line, error }] }
     })
+}
+
+/// Says which signal was probably meant, where the policy crate only knows that there is none of that name.
+fn with_nearest_signal(error: ConfigError) -> ConfigError {
+    let written = error.key.split_once("[\"").map(|(_, name)| name.trim_end_matches("\"]"));
+    let meant = written.filter(|_| error.problem.starts_with("unknown eviction signal"));
+    let nearest = meant.and_then(|name| section::nearest(name, Signal::ALL.map(Signal::name)));
+    match nearest {
+        Some(signal) => {
+            ConfigError { fix: format!("did you mean {signal}? {}", error.fix), ..error }
+        }
+        None => error,
+    }
 }
 
 /// The line of a key such as `evictionHard["memory.available"]`: that of the entry, else that of its section.

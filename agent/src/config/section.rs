@@ -223,9 +223,7 @@ impl<'a> Section<'a> {
 
     /// The known key that is most like `key`, if one is like it at all.
     pub(super) fn nearest(&self, key: &str) -> Option<&'static str> {
-        let like = |known: &str| strsim::jaro_winkler(&key.to_lowercase(), &known.to_lowercase());
-        let best = self.known.iter().copied().max_by(|a, b| like(a).total_cmp(&like(b)))?;
-        (like(best) >= LIKENESS).then_some(best)
+        nearest(key, self.known.iter().copied())
     }
 
     /// Reports every key that nobody asked for.
@@ -245,4 +243,14 @@ impl<'a> Section<'a> {
             self.mistakes.borrow_mut().push(Mistake { line, error });
         }
     }
+}
+
+/// The name that is most like what was written, if one is like it at all.
+pub(super) fn nearest<'n>(
+    written: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
+    let like = |name: &str| strsim::jaro_winkler(&written.to_lowercase(), &name.to_lowercase());
+    let best = names.into_iter().max_by(|a, b| like(a).total_cmp(&like(b)))?;
+    (like(best) >= LIKENESS).then_some(best)
 }

@@ -123,3 +123,12 @@ fn another_kind_of_file_is_not_taken_for_a_kubelet_configuration() {
     );
     assert!(errors.contains("kind = \"Pod\""), "{errors}");
 }
+
+#[test]
+fn an_unknown_signal_suggests_the_nearest() {
+    let found = mistakes("evictionHard: {memory.avail: 1Gi}");
+    assert!(
+        found[0].contains("unknown eviction signal; did you mean memory.available? use one of"),
+        "{found:?}"
+    );
+}

@@ -206,8 +206,10 @@ pub struct Options {
     /// How long a pass may at most be away from the next while thresholds exist.
     pub monitoring_period: Millis,
     /// Collect dead containers, sandboxes and logs every so often; zero means never.
+    #[cfg_attr(feature = "json", serde(rename = "containerGCPeriod"))]
     pub container_gc_period: Millis,
     /// Collect images every so often; zero means never.
+    #[cfg_attr(feature = "json", serde(rename = "imageGCPeriod"))]
     pub image_gc_period: Millis,
     /// The kubelet's surprises.
     pub quirks: Quirks,
