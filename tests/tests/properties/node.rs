@@ -281,8 +281,10 @@ fn facts() -> BoxedStrategy<NodeFacts> {
         .boxed()
 }
 
-fn runtime() -> BoxedStrategy<(Vec<Container>, Vec<Sandbox>, Vec<Image>, Vec<LogDir>, Vec<LogLink>)>
-{
+/// What the runtime has, and the logs beside it.
+type Runtime = (Vec<Container>, Vec<Sandbox>, Vec<Image>, Vec<LogDir>, Vec<LogLink>);
+
+fn runtime() -> BoxedStrategy<Runtime> {
     let states = || {
         select(vec![
             ContainerState::Created,
