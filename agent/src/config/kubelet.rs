@@ -5,7 +5,7 @@ use super::{
     tree,
     tree::Placed,
 };
-use ebb_policy::limits::Options;
+use ebb_policy::limits::{Options, duration};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -17,6 +17,8 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     expect(&mut top, &root, "apiVersion", API_VERSION);
     expect(&mut top, &root, "kind", KIND);
     let mut eviction = eviction::read(&mut top);
+    zero_is_absent(&mut eviction.eviction_pressure_transition_period);
+    zero_is_absent(&mut eviction.image_minimum_gc_age);
     eviction.options = Some(Options::kubelet());
     let unused = top.unknown().map(|(key, _)| match top.nearest(key) {
         // A field that the kubelet does not know either is more likely a slip than a field that ebb does not use.
@@ -29,6 +31,11 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     unused.sort();
     let draft = Draft { mode: Mode::Kubernetes, unused, ..Draft::default() };
     draft.finish(eviction, &root, mistakes)
+}
+
+/// In a KubeletConfiguration a duration of zero stands for the default; ebb's own file means what it says.
+fn zero_is_absent(duration: &mut Option<String>) {
+    duration.take_if(|text| duration::parse_nanos(text) == Ok(0));
 }
 
 fn expect(top: &mut Section<'_>, root: &Placed, key: &'static str, expected: &str) {
