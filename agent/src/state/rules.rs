@@ -144,7 +144,7 @@ mod tests {
         ] {
             assert!(rules.protected(Path::new(path)).is_some(), "{path}");
         }
-        for path in ["system.slice/nginx.service", "work/a", "kubepods/pod1/c"] {
+        for path in ["system.slice/nginx.service", "apps/a", "kubepods/pod1/c"] {
             assert_eq!(rules.protected(Path::new(path)), None, "{path}");
         }
     }
@@ -152,27 +152,27 @@ mod tests {
     #[test]
     fn a_star_stays_within_one_name_and_a_leading_slash_is_forgiven() {
         let rules = rules(Patterns {
-            protected: vec!["/work/*".into()],
+            protected: vec!["/apps/*".into()],
             prefer: vec!["batch/**".into()],
             ..Patterns::default()
         });
-        assert!(rules.protected(Path::new("work/a")).is_some());
-        assert!(rules.protected(Path::new("work/a/b")).is_none());
+        assert!(rules.protected(Path::new("apps/a")).is_some());
+        assert!(rules.protected(Path::new("apps/a/b")).is_none());
         assert_eq!(rules.preference(Path::new("batch/a/b")), Preference::Prefer);
     }
 
     #[test]
     fn the_first_priority_that_matches_counts() {
-        let priorities = vec![("work/db".to_owned(), 100), ("work/*".to_owned(), 5)];
+        let priorities = vec![("apps/db".to_owned(), 100), ("apps/*".to_owned(), 5)];
         let rules = rules(Patterns { priorities, ..Patterns::default() });
-        assert_eq!(rules.priority(Path::new("work/db")), Some(100));
-        assert_eq!(rules.priority(Path::new("work/web")), Some(5));
+        assert_eq!(rules.priority(Path::new("apps/db")), Some(100));
+        assert_eq!(rules.priority(Path::new("apps/web")), Some(5));
         assert_eq!(rules.priority(Path::new("other")), None);
     }
 
     #[test]
     fn a_pattern_that_is_no_glob_is_refused() {
-        let patterns = Patterns { avoid: vec!["work/[a".into()], ..Patterns::default() };
+        let patterns = Patterns { avoid: vec!["apps/[a".into()], ..Patterns::default() };
         assert!(Rules::new(&patterns).is_err());
     }
 }

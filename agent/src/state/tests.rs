@@ -63,14 +63,14 @@ fn names(state: &NodeState) -> Vec<String> {
 #[test]
 fn a_snapshot_says_what_was_read_and_leaves_the_rest_unknown() {
     let fake = Fake::new();
-    fake.add("work/a", 4096);
-    let patterns = Patterns { prefer: vec!["work/*".into()], ..Patterns::default() };
+    fake.add("apps/a", 4096);
+    let patterns = Patterns { prefer: vec!["apps/*".into()], ..Patterns::default() };
     let snapshot = fake.state(&patterns).snapshot(Boot::now());
     let signal = snapshot.signals[&Signal::MemoryAvailable];
     assert_eq!((signal.available, signal.capacity), (400 * 1024, Some(1000 * 1024)));
     assert!(!snapshot.signals.contains_key(&Signal::PidAvailable), "there is no loadavg");
     let workload = &snapshot.workloads[0];
-    assert_eq!((workload.key.name.as_str(), workload.preference), ("/work/a", Preference::Prefer));
+    assert_eq!((workload.key.name.as_str(), workload.preference), ("/apps/a", Preference::Prefer));
     let memory = workload.stats.as_ref().unwrap().memory.unwrap();
     assert_eq!((memory.usage, memory.anon, memory.swap), (Some(4096), None, None));
 }
@@ -78,24 +78,24 @@ fn a_snapshot_says_what_was_read_and_leaves_the_rest_unknown() {
 #[test]
 fn a_new_cgroup_is_followed_from_its_event_without_reading_the_tree() {
     let fake = Fake::new();
-    fake.add("work/a", 1);
+    fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     state.tree_events_are_live(true);
-    let unseen = fake.add("work/unseen", 1);
-    let told = fake.add("work/told", 1);
-    state.observe_kernel(&event(CgroupChange::Created, told, Some("/work/told")));
+    let unseen = fake.add("apps/unseen", 1);
+    let told = fake.add("apps/told", 1);
+    state.observe_kernel(&event(CgroupChange::Created, told, Some("/apps/told")));
     state.sample(Boot::now(), Depth::Full).unwrap();
-    assert_eq!(names(&state), ["/work/a", "/work/told"]);
+    assert_eq!(names(&state), ["/apps/a", "/apps/told"]);
     // An event about a cgroup that was never seen shows that something was missed.
     state.observe_kernel(&event(CgroupChange::Populated(true), unseen, None));
     state.sample(Boot::now(), Depth::Full).unwrap();
-    assert_eq!(names(&state), ["/work/a", "/work/told", "/work/unseen"]);
+    assert_eq!(names(&state), ["/apps/a", "/apps/told", "/apps/unseen"]);
 }
 
 #[test]
 fn what_is_removed_is_forgotten_at_once_and_cannot_be_a_target() {
     let fake = Fake::new();
-    let id = fake.add("work/a", 1);
+    let id = fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     assert!(state.target(&key).is_some());
@@ -107,21 +107,21 @@ fn what_is_removed_is_forgotten_at_once_and_cannot_be_a_target() {
 #[test]
 fn after_a_loss_the_tree_is_read_again() {
     let fake = Fake::new();
-    fake.add("work/a", 1);
+    fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     state.tree_events_are_live(true);
-    fake.add("work/lost", 1);
+    fake.add("apps/lost", 1);
     state.sample(Boot::now(), Depth::Full).unwrap();
-    assert_eq!(names(&state), ["/work/a"]);
+    assert_eq!(names(&state), ["/apps/a"]);
     state.forget_tree();
     state.sample(Boot::now(), Depth::Full).unwrap();
-    assert_eq!(names(&state), ["/work/a", "/work/lost"]);
+    assert_eq!(names(&state), ["/apps/a", "/apps/lost"]);
 }
 
 #[test]
 fn what_was_found_protected_at_the_last_moment_is_protected_in_the_next_snapshot() {
     let fake = Fake::new();
-    fake.add("work/a", 1);
+    fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     let target = state.target(&key).unwrap();
@@ -133,11 +133,11 @@ fn what_was_found_protected_at_the_last_moment_is_protected_in_the_next_snapshot
 #[test]
 fn a_cgroup_root_that_has_gone_away_is_an_error_and_what_was_known_stands() {
     let fake = Fake::new();
-    fake.add("work/a", 1);
+    fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     let away: PathBuf = fake.dir.path().join("away");
     fs::rename(fake.roots().cgroup, away).unwrap();
     state.forget_tree();
     assert!(state.sample(Boot::now(), Depth::Full).is_err());
-    assert_eq!(names(&state), ["/work/a"]);
+    assert_eq!(names(&state), ["/apps/a"]);
 }

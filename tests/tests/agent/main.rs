@@ -104,8 +104,8 @@ fn kinds(records: &[Value]) -> Vec<&str> {
 #[test]
 fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
-    let innocent = node.add("work/web", 100);
+    let hog = node.add("apps/hog", 1500);
+    let innocent = node.add("apps/web", 100);
     let incidents = tempfile::tempdir().unwrap();
     let config = config(CONFIG);
     let dir = incidents.path().to_str().unwrap();
@@ -137,20 +137,20 @@ fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
     let stored: Vec<_> = std::fs::read_dir(incidents.path()).unwrap().flatten().collect();
     assert_eq!(stored.len(), 1);
     let stored: Value = serde_json::from_slice(&std::fs::read(stored[0].path()).unwrap()).unwrap();
-    assert_eq!(stored["decisions"][0]["plan"]["actions"][0]["workload"]["name"], "/work/hog");
+    assert_eq!(stored["decisions"][0]["plan"]["actions"][0]["workload"]["name"], "/apps/hog");
 }
 
 #[test]
 fn a_dry_run_decides_the_same_and_touches_nothing() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
-    node.add("work/web", 100);
+    let hog = node.add("apps/hog", 1500);
+    node.add("apps/web", 100);
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &[]);
     node.set_available(60);
     let acted = agent.wait("acted");
     assert_eq!(acted["method"], "dryRun");
-    assert_eq!(acted["workload"]["name"], "/work/hog");
+    assert_eq!(acted["workload"]["name"], "/apps/hog");
     node.set_available(1500);
     agent.wait("recovered");
     agent.stop();
@@ -160,8 +160,8 @@ fn a_dry_run_decides_the_same_and_touches_nothing() {
 #[test]
 fn what_is_already_dying_counts_before_anything_more_is_ended() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
-    let second = node.add("work/second", 1000);
+    let hog = node.add("apps/hog", 1500);
+    let second = node.add("apps/second", 1000);
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.set_available(60);
@@ -179,8 +179,8 @@ fn what_is_already_dying_counts_before_anything_more_is_ended() {
 #[test]
 fn a_victim_that_does_not_go_is_given_up_and_another_is_ended() {
     let mut node = FakeNode::new();
-    let stuck = node.add("work/stuck", 1500);
-    let second = node.add("work/second", 1000);
+    let stuck = node.add("apps/stuck", 1500);
+    let second = node.add("apps/second", 1000);
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.set_available(60);
@@ -196,8 +196,8 @@ fn a_victim_that_does_not_go_is_given_up_and_another_is_ended() {
 #[test]
 fn with_every_candidate_protected_nothing_is_ended_and_it_is_said_once() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
-    let config = config(&format!("{CONFIG}  protected: ['work/*']\n"));
+    let hog = node.add("apps/hog", 1500);
+    let config = config(&format!("{CONFIG}  protected: ['apps/*']\n"));
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.set_available(60);
     agent.wait("holding");
@@ -211,7 +211,7 @@ fn with_every_candidate_protected_nothing_is_ended_and_it_is_said_once() {
 #[test]
 fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
+    let hog = node.add("apps/hog", 1500);
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
     std::fs::write(config.path(), "evictionHrad:\n  memory.available: 1Gi\n").unwrap();
@@ -231,7 +231,7 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
 #[test]
 fn a_node_whose_memory_cannot_be_told_makes_nobody_die() {
     let mut node = FakeNode::new();
-    let hog = node.add("work/hog", 1500);
+    let hog = node.add("apps/hog", 1500);
     let config = config(CONFIG);
     let agent = start(&node, config.path(), &["--enforce"]);
     std::fs::write(node.proc().join("meminfo"), "MemTotal: 4194304 kB\n").unwrap();

@@ -73,27 +73,27 @@ fn below_a_pod_each_container_is_a_workload_and_knows_its_pod_under_either_drive
 
 #[test]
 fn hand_made_groups_with_processes_are_workloads_and_oom_group_joins_what_is_below() {
-    let (_dir, tree) = fake(&["work/a p", "work/b p", "job g", "job/one p", "job/two p"]);
-    assert_eq!(workload_paths(&tree), ["job", "work/a", "work/b"]);
+    let (_dir, tree) = fake(&["apps/a p", "apps/b p", "job g", "job/one p", "job/two p"]);
+    assert_eq!(workload_paths(&tree), ["job", "apps/a", "apps/b"]);
 }
 
 #[test]
 fn the_operators_own_list_replaces_the_rules() {
-    let (_dir, tree) = fake(&["work/a p", "work/b p", "system.slice/x.service p"]);
-    let chosen = |p: &Path| p == Path::new("work");
+    let (_dir, tree) = fake(&["apps/a p", "apps/b p", "system.slice/x.service p"]);
+    let chosen = |p: &Path| p == Path::new("apps");
     let ids = tree.workloads(Some(&chosen));
-    assert_eq!(ids, [tree.id_of(Path::new("work")).unwrap()]);
+    assert_eq!(ids, [tree.id_of(Path::new("apps")).unwrap()]);
 }
 
 #[test]
 fn a_name_that_was_given_to_another_cgroup_is_forgotten_under_the_old_id() {
-    let (dir, mut tree) = fake(&["work/a p", "work/a/inner p"]);
-    let old = tree.id_of(Path::new("work/a")).unwrap();
-    fs::rename(dir.path().join("work/a"), dir.path().join("elsewhere")).unwrap();
-    fs::create_dir(dir.path().join("work/a")).unwrap();
-    assert!(tree.refresh(old, Path::new("work/a")));
+    let (dir, mut tree) = fake(&["apps/a p", "apps/a/inner p"]);
+    let old = tree.id_of(Path::new("apps/a")).unwrap();
+    fs::rename(dir.path().join("apps/a"), dir.path().join("elsewhere")).unwrap();
+    fs::create_dir(dir.path().join("apps/a")).unwrap();
+    assert!(tree.refresh(old, Path::new("apps/a")));
     assert!(tree.get(old).is_none());
-    assert!(tree.id_of(Path::new("work/a/inner")).is_none());
+    assert!(tree.id_of(Path::new("apps/a/inner")).is_none());
 }
 
 #[test]
