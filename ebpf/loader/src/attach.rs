@@ -6,6 +6,7 @@ use crate::probe_set::{ProbeSet, Verdict};
 use crate::rust_tier::RustTier;
 use crate::shared_maps::SharedMaps;
 use serde::Serialize;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// How it stands with one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +62,11 @@ impl Refusal {
     pub(crate) fn no_program(object: &str, program: &str) -> Self {
         Self(format!("the object `{object}` has no program `{program}`"))
     }
+}
+
+/// A descriptor of a loader's, for ourselves.
+pub(crate) fn keep(fd: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Refusal> {
+    fd.try_clone_to_owned().map_err(|error| Refusal(format!("keeping {name}: {error}")))
 }
 
 /// What is attached, and the account of it.

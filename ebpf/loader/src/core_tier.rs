@@ -5,21 +5,24 @@
 //! wants from an object at once, and one by one when that fails.
 mod batch;
 mod kernel_types;
+mod skipped;
 
 pub(crate) use batch::read_all;
 pub(crate) use kernel_types::KernelTypes;
+pub(crate) use skipped::skipped_runs;
 
-use crate::attach::Refusal;
-use crate::catalogue::Way;
+use crate::attach::{Refusal, keep};
+use crate::catalogue::{Fact, Way};
 use crate::objects;
 use crate::shared_maps::SharedMaps;
 use libbpf_rs::{Link, MapCore as _, ObjectBuilder, PrintLevel};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What is attached; dropping it detaches.
 #[derive(Default)]
 pub(crate) struct CoreTier {
     links: Vec<Link>,
+    programs: Vec<(Fact, OwnedFd)>,
 }
 
 impl CoreTier {
@@ -57,15 +60,24 @@ impl CoreTier {
                 maps.insert(name, map.as_fd())?;
             }
         }
-        let mut links = Vec::new();
-        for program in ways.iter().flat_map(|way| way.programs) {
+        let (mut links, mut programs) = (Vec::new(), Vec::new());
+        for (fact, program) in
+            ways.iter().flat_map(|way| way.programs.iter().map(|p| (way.fact, p)))
+        {
             let found = loaded.progs_mut().find(|p| p.name() == program.name);
             let found = found.ok_or_else(|| Refusal::no_program(object, program.name))?;
             links.push(found.attach().map_err(|error| refused("attaching", error))?);
+            programs.push((fact, keep(found.as_fd(), program.name)?));
         }
         // A link keeps its program and the program its maps: the object itself is not needed any more.
         self.links.append(&mut links);
+        self.programs.append(&mut programs);
         Ok(())
+    }
+
+    /// The attached programs, by what they tell.
+    pub(crate) fn programs(&self) -> &[(Fact, OwnedFd)] {
+        &self.programs
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Probes {
     maps: SharedMaps,
     lookout: Lookout,
     /// Held for their links, which live as long as these.
-    _tiers: (Option<RustTier>, CoreTier),
+    tiers: (Option<RustTier>, CoreTier),
 }
 
 impl Probes {
@@ -47,7 +47,7 @@ impl Probes {
             events: ring(EVENTS)?,
             messages: logger.map(Messages::open).transpose()?,
             lookout: Lookout::new(options.drain_every),
-            _tiers: (rust, core),
+            tiers: (rust, core),
             maps,
             status,
         })
@@ -104,7 +104,11 @@ impl Probes {
     /// When the counters exist but cannot be read: then it is unknown whether anything was lost.
     pub fn lost(&self) -> Result<Lost, TotalsError> {
         let rings = [&self.vital, &self.events].into_iter().flatten();
-        Ok(Lost { corrupt: rings.map(Ring::corrupt).sum(), ..totals::lost(&self.maps)? })
+        let (rust, core) = &self.tiers;
+        let rust = rust.as_ref().map_or(&[][..], RustTier::programs);
+        let mut lost = totals::lost(&self.maps, rust.iter().chain(core.programs()))?;
+        lost.corrupt = rings.map(Ring::corrupt).sum();
+        Ok(lost)
     }
 
     /// What was counted since attaching: a few system calls for all cgroups together.

@@ -1,6 +1,6 @@
 //! The Rust half, loaded by aya: the one module that attaches through it. aya reports a refusal per program.
-use crate::attach::Refusal;
-use crate::catalogue::{Point, Program, RUST_OBJECT, Way};
+use crate::attach::{Refusal, keep};
+use crate::catalogue::{Fact, Point, Program, RUST_OBJECT, Way};
 use crate::shared_maps::SharedMaps;
 use crate::{memlock, objects};
 use aya::maps::{Map, MapError};
@@ -8,13 +8,14 @@ use aya::programs::{FEntry, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use aya_log::EbpfLogger;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The object, with what is attached; dropping it detaches.
 pub(crate) struct RustTier {
     ebpf: Ebpf,
     /// Read once, when the first program asks for it.
     btf: Option<Btf>,
+    programs: Vec<(Fact, OwnedFd)>,
 }
 
 impl RustTier {
@@ -47,20 +48,30 @@ impl RustTier {
                 maps.insert(name, data.fd().as_fd())?;
             }
         }
-        Ok(Self { ebpf, btf: None })
+        Ok(Self { ebpf, btf: None, programs: Vec::new() })
     }
 
     /// Attach one way: all of its programs, or none.
     pub(crate) fn attach(&mut self, way: &Way) -> Result<(), Refusal> {
+        let mut programs = Vec::new();
         for (done, program) in way.programs.iter().enumerate() {
-            if let Err(refusal) = self.attach_program(program) {
-                for undone in &way.programs[..done] {
-                    self.unload(undone);
+            match self.attach_program(program) {
+                Ok(fd) => programs.push((way.fact, fd)),
+                Err(refusal) => {
+                    for undone in &way.programs[..done] {
+                        self.unload(undone);
+                    }
+                    return Err(refusal);
                 }
-                return Err(refusal);
             }
         }
+        self.programs.append(&mut programs);
         Ok(())
+    }
+
+    /// The attached programs, by what they tell.
+    pub(crate) fn programs(&self) -> &[(Fact, OwnedFd)] {
+        &self.programs
     }
 
     /// The reader of the programs' own messages; `None` when the object has none to give.
@@ -73,7 +84,7 @@ impl RustTier {
         self.btf = None;
     }
 
-    fn attach_program(&mut self, program: &Program) -> Result<(), Refusal> {
+    fn attach_program(&mut self, program: &Program) -> Result<OwnedFd, Refusal> {
         let refused = |what: &str, error: ProgramError| refusal(program, what, &error);
         if program.hook.point.needs_btf() && self.btf.is_none() {
             let btf =
@@ -83,24 +94,26 @@ impl RustTier {
         let handle = self.ebpf.program_mut(program.name);
         let handle = handle.ok_or_else(|| Refusal::no_program(RUST_OBJECT, program.name))?;
         let target = program.hook.target;
-        match (program.hook.point, &self.btf) {
+        let fd = match (program.hook.point, &self.btf) {
             (Point::RawTp, _) => {
                 let handle: &mut RawTracePoint =
                     handle.try_into().map_err(|error| refused("finding", error))?;
                 handle.load().map_err(|error| refused("loading", error))?;
                 handle.attach(target).map_err(|error| refused("attaching", error))?;
+                handle.fd()
             }
             (Point::Fentry, Some(btf)) => {
                 let handle: &mut FEntry =
                     handle.try_into().map_err(|error| refused("finding", error))?;
                 handle.load(target, btf).map_err(|error| refused("loading", error))?;
                 handle.attach().map_err(|error| refused("attaching", error))?;
+                handle.fd()
             }
             (Point::Fentry | Point::Fexit | Point::TpBtf, _) => {
                 return Err(Refusal(format!("no Rust program is attached at {}", program.hook)));
             }
-        }
-        Ok(())
+        };
+        keep(fd.map_err(|error| refused("finding", error))?.as_fd(), program.name)
     }
 
     /// Unloading drops the program's links too.

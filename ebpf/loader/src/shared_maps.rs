@@ -3,7 +3,7 @@
 //! Whichever object is loaded first creates them and later ones are given their file descriptors: aya can create maps
 //! but not be given any, so the Rust half goes first when it is there. Readers depend on descriptors, not on a loader.
 use crate::Options;
-use crate::attach::Refusal;
+use crate::attach::{Refusal, keep};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -57,10 +57,7 @@ impl SharedMaps {
     /// an object that has to be loaded in parts must see the same ones in each; global variables are not.
     pub(crate) fn insert(&mut self, name: &str, fd: BorrowedFd<'_>) -> Result<(), Refusal> {
         if !name.contains('.') && !self.fds.contains_key(name) {
-            let fd = fd
-                .try_clone_to_owned()
-                .map_err(|error| Refusal(format!("keeping the map {name}: {error}")))?;
-            self.fds.insert(name.to_owned(), fd);
+            self.fds.insert(name.to_owned(), keep(fd, name)?);
         }
         Ok(())
     }

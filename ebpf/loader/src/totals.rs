@@ -7,6 +7,7 @@ use ebb_wire::{Counters, NodeCounters, kind};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Running totals; what no attached program counts is `None`.
@@ -47,7 +48,8 @@ pub struct CgroupTotals {
     pub memory_events: Option<u64>,
 }
 
-/// Records that a program had to give up because a ring had no room, over all CPUs, and those that could not be read.
+/// Records that were not delivered, over all CPUs: the ring had no room, or the kernel skipped the program because it was
+/// already running on that CPU (some of those runs would have sent nothing, so these are upper bounds).
 /// After a loss the state of the node is what the files say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
@@ -76,6 +78,9 @@ pub enum TotalsError {
         /// What the kernel answered.
         source: MapError,
     },
+    /// The kernel does not say how many runs of a program it skipped.
+    #[error("cannot ask the kernel about a BPF program")]
+    Program(#[source] io::Error),
     /// The map cannot be read in batches.
     #[error("cannot read the BPF map {name} in batches")]
     Batch {
@@ -113,7 +118,37 @@ impl CgroupTotals {
 }
 
 /// The records lost in the kernel; those that could not be read are the caller's to add.
-pub(crate) fn lost(maps: &SharedMaps) -> Result<Lost, TotalsError> {
+pub(crate) fn lost<'a>(
+    maps: &SharedMaps,
+    programs: impl Iterator<Item = &'a (Fact, OwnedFd)>,
+) -> Result<Lost, TotalsError> {
+    let mut lost = without_room(maps)?;
+    for (fact, program) in programs {
+        let skipped = core_tier::skipped_runs(program.as_fd()).map_err(TotalsError::Program)?;
+        match fact {
+            Fact::Exits => lost.exits += skipped,
+            Fact::OomKills => lost.oom_kills += skipped,
+            Fact::MemoryEvents => lost.memory_events += skipped,
+            Fact::KswapdWakes => lost.kswapd_wakes += skipped,
+            Fact::CgroupsCreated
+            | Fact::CgroupsRemoved
+            | Fact::CgroupsRenamed
+            | Fact::CgroupsReleased
+            | Fact::CgroupsPopulated => lost.cgroups += skipped,
+            // These send no records.
+            Fact::OomLimits
+            | Fact::MemcgReclaim
+            | Fact::Forks
+            | Fact::Execs
+            | Fact::MemoryStall
+            | Fact::DirectReclaim
+            | Fact::Refaults => {}
+        }
+    }
+    Ok(lost)
+}
+
+fn without_room(maps: &SharedMaps) -> Result<Lost, TotalsError> {
     let failed = |source| TotalsError::Map { name: LOST, source };
     let Some(data) = open(maps, LOST)? else { return Ok(Lost::default()) };
     let array: PerCpuArray<_, u64> = Map::PerCpuArray(data).try_into().map_err(failed)?;
