@@ -4,8 +4,8 @@
 //!  text ─► tree (values with their lines) ─► section (keys asked for by type) ─► Config, with Limits that cannot be wrong
 //!                     └────────── every mistake on the way is collected and reported together ──────────┘
 //! ```
-//! The fields on eviction and garbage collection have the kubelet's names and syntax and stand at the top ([`eviction`]);
-//! what is ebb's own stands under `ebb:` ([`options`] and this file). [`kubelet`] reads a KubeletConfiguration as it is.
+//! The fields on eviction and garbage collection have the kubelet's names and syntax and stand at the top (`eviction`);
+//! what is ebb's own stands under `ebb:` (`options` and this file). `kubelet` reads a KubeletConfiguration as it is.
 
 mod error;
 mod eviction;

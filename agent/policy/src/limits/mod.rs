@@ -1,10 +1,12 @@
 //! The limits that a decision holds the node to: thresholds, grace periods, collectors' policies and ebb's options.
 //!
-//! [`raw`] is the text as written, [`parse`] turns it into checked types and reports every mistake at once,
+//! [`raw`] is the text as written, `parse` turns it into checked types and reports every mistake at once (`collectors` the garbage collectors' part, `contradictions` what can have no effect),
 //! [`threshold`] is one threshold, [`options`] what ebb does beyond the kubelet.
 use crate::Millis;
 use alloc::vec::Vec;
 
+mod collectors;
+mod contradictions;
 pub mod duration;
 pub mod error;
 pub mod options;

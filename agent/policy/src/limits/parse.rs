@@ -1,8 +1,5 @@
 //! From text to checked limits, by the kubelet's rules; every mistake is collected before anything is refused.
-use super::{
-    ConfigError, ContainerGcPolicy, ImageGcPolicy, Limits, Options, RawEviction, Threshold,
-    ThresholdValue, duration,
-};
+use super::{ConfigError, Limits, Options, RawEviction, Threshold, ThresholdValue, duration};
 use crate::{Millis, Quantity, Signal, plan::Strength};
 use alloc::{
     collections::BTreeMap,
@@ -55,13 +52,14 @@ pub(super) fn limits(raw: &RawEviction) -> Result<Limits, Vec<ConfigError>> {
     })
 }
 
-struct Checker {
-    errors: Vec<ConfigError>,
-    warnings: Vec<ConfigError>,
+/// Mistakes and warnings so far.
+pub(super) struct Checker {
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) warnings: Vec<ConfigError>,
 }
 
 impl Checker {
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         key: impl Into<String>,
         value: Option<&str>,
@@ -258,70 +256,6 @@ impl Checker {
         reclaims
     }
 
-    /// Soft thresholds that can never act before the hard one of their signal.
-    fn contradictions(
-        &mut self,
-        hard: &BTreeMap<String, String>,
-        raw: &RawEviction,
-        thresholds: &[Threshold],
-    ) {
-        for soft in thresholds.iter().filter(|t| t.list == Strength::Soft) {
-            let name = soft.signal.name();
-            let Some(earlier) =
-                thresholds.iter().find(|t| t.list == Strength::Hard && t.signal == soft.signal)
-            else {
-                continue;
-            };
-            let weaker = match (soft.value, earlier.value) {
-                (ThresholdValue::Amount(soft), ThresholdValue::Amount(hard)) => soft <= hard,
-                (
-                    ThresholdValue::Share { share: soft, .. },
-                    ThresholdValue::Share { share: hard, .. },
-                ) => soft <= hard,
-                _ => false,
-            };
-            let (Some(hard), Some(text)) =
-                (hard.get(name), raw.eviction_soft.as_ref().and_then(|map| map.get(name)))
-            else {
-                continue;
-            };
-            if weaker {
-                self.warnings.push(ConfigError {
-                    key: format!("evictionSoft[{name:?}]"),
-                    value: Some(text.clone()),
-                    problem: format!("not above evictionHard[{name:?}] = {hard:?}, which acts first and at once"),
-                    fix: format!("raise the soft threshold above {hard:?} or lower the hard one below {text:?}"),
-                });
-            }
-        }
-        for (map, texts) in
-            [("evictionHard", &raw.eviction_hard), ("evictionSoft", &raw.eviction_soft)]
-        {
-            for (name, text) in
-                texts.iter().flatten().filter(|(name, _)| name.starts_with("containerfs."))
-            {
-                self.warnings.push(ConfigError {
-                    key: format!("{map}[{name:?}]"),
-                    value: Some(text.clone()),
-                    problem: "not used: thresholds on containerfs are copies of those on the filesystem that it shares".to_string(),
-                    fix: "remove it, and set nodefs or imagefs".to_string(),
-                });
-            }
-        }
-        for name in raw.eviction_soft_grace_period.iter().flat_map(BTreeMap::keys) {
-            let soft = raw.eviction_soft.as_ref().is_some_and(|map| map.contains_key(name));
-            if !soft && Signal::from_name(name).is_some() {
-                self.warnings.push(ConfigError {
-                    key: format!("evictionSoftGracePeriod[{name:?}]"),
-                    value: None,
-                    problem: "there is no soft threshold of that signal, so it has no effect"
-                        .to_string(),
-                    fix: format!("set evictionSoft[{name:?}] or remove this key"),
-                });
-            }
-        }
-    }
-
     fn checked_duration(&mut self, key: &str, text: &str) -> Option<Millis> {
         match duration::parse_nanos(text) {
             Err(error) => {
@@ -343,89 +277,8 @@ impl Checker {
         }
     }
 
-    fn duration(&mut self, key: &str, text: Option<&str>, default: Millis) -> Millis {
+    pub(super) fn duration(&mut self, key: &str, text: Option<&str>, default: Millis) -> Millis {
         text.map_or(Some(default), |text| self.checked_duration(key, text)).unwrap_or(default)
-    }
-
-    fn container_gc(&mut self, raw: &RawEviction) -> ContainerGcPolicy {
-        ContainerGcPolicy {
-            min_age: self.duration(
-                "minimumContainerTTLDuration",
-                raw.minimum_container_ttl_duration.as_deref(),
-                Millis(0),
-            ),
-            max_per_container: u64::try_from(
-                raw.maximum_dead_containers_per_container.unwrap_or(1),
-            )
-            .ok(),
-            max_containers: u64::try_from(raw.maximum_dead_containers.unwrap_or(-1)).ok(),
-        }
-    }
-
-    fn image_gc(&mut self, raw: &RawEviction) -> ImageGcPolicy {
-        let high =
-            self.percent("imageGCHighThresholdPercent", raw.image_gc_high_threshold_percent, 85);
-        let low =
-            self.percent("imageGCLowThresholdPercent", raw.image_gc_low_threshold_percent, 80);
-        if let (Some(high), Some(low)) = (high, low)
-            && low >= high
-        {
-            // The one that was written is the one to name; the low one when both were.
-            let (key, value, problem, fix) = match raw.image_gc_low_threshold_percent {
-                Some(_) => (
-                    "imageGCLowThresholdPercent",
-                    low,
-                    format!("not below imageGCHighThresholdPercent = {high}"),
-                    format!(
-                        "write a number below {high}, or raise imageGCHighThresholdPercent above {low}"
-                    ),
-                ),
-                None => (
-                    "imageGCHighThresholdPercent",
-                    high,
-                    format!("not above imageGCLowThresholdPercent = {low}"),
-                    format!(
-                        "write a number above {low}, or lower imageGCLowThresholdPercent below {high}"
-                    ),
-                ),
-            };
-            self.refuse(key, Some(&value.to_string()), problem, fix);
-        }
-        let min_age = self.duration(
-            "imageMinimumGCAge",
-            raw.image_minimum_gc_age.as_deref(),
-            Millis(120_000),
-        );
-        let max_age =
-            self.duration("imageMaximumGCAge", raw.image_maximum_gc_age.as_deref(), Millis(0));
-        if max_age.0 != 0 && max_age <= min_age {
-            self.refuse(
-                "imageMaximumGCAge",
-                raw.image_maximum_gc_age.as_deref(),
-                format!("not above imageMinimumGCAge, {min_age}"),
-                "write a longer duration, or \"0s\" to switch it off",
-            );
-        }
-        ImageGcPolicy {
-            high_percent: high.unwrap_or(85),
-            low_percent: low.unwrap_or(80),
-            min_age,
-            max_age: (max_age.0 != 0).then_some(max_age),
-        }
-    }
-
-    fn percent(&mut self, key: &str, value: Option<i64>, default: u8) -> Option<u8> {
-        let Some(value) = value else { return Some(default) };
-        let percent = u8::try_from(value).ok().filter(|percent| *percent <= 100);
-        if percent.is_none() {
-            self.refuse(
-                key,
-                Some(&value.to_string()),
-                "not between 0 and 100",
-                "write a whole number of percent",
-            );
-        }
-        percent
     }
 
     fn options(&mut self, options: &Options) {

@@ -1,7 +1,7 @@
 //! Quantities as Kubernetes writes them: `100Mi`, `1.5`, `12e6`.
 //!
 //! A value is held exactly, as whole billionths, with the kind of suffix that it was written with; it prints in the canonical form of that kind.
-//! Parsing is in [`parse`], printing in [`canonical`].
+//! Parsing is in `parse`, printing in `canonical`.
 use core::cmp::Ordering;
 
 mod canonical;
