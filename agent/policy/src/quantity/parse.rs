@@ -4,7 +4,7 @@
 use super::{Format, NANO, Quantity};
 use core::{fmt, str::FromStr};
 
-/// Digits kept exactly; the rest of a longer fraction only matters as "not zero".
+/// Significant digits from which on a fraction only matters as "not zero".
 const DIGITS: u32 = 20;
 
 /// Why a text is not a quantity.
@@ -64,37 +64,46 @@ fn check_shape(suffix: &str) -> Result<(), QuantityError> {
     if rest.bytes().all(|byte| byte.is_ascii_digit()) { Ok(()) } else { Err(QuantityError::Shape) }
 }
 
-/// A number as `mantissa × 10^-places`, and whether non-zero digits were dropped behind it.
+/// A number as `mantissa × 10^(beyond - places)`, and whether non-zero digits were dropped behind it.
 struct Digits {
     mantissa: i128,
+    /// Digits of the fraction that are part of the mantissa.
     places: u32,
+    /// Digits before the point that the mantissa has no room for.
+    beyond: u32,
     dropped: bool,
-    /// More digits before the point than any quantity can hold.
-    huge: bool,
 }
 
 impl Digits {
     fn of(whole: &str, fraction: &str) -> Digits {
-        let whole = whole.trim_start_matches('0');
-        let mut digits = Digits { mantissa: 0, places: 0, dropped: false, huge: false };
+        let mut digits = Digits { mantissa: 0, places: 0, beyond: 0, dropped: false };
         let mut kept = 0;
-        for digit in whole.bytes() {
-            digits.huge |= kept == DIGITS;
-            if !digits.huge {
-                digits.mantissa = digits.mantissa * 10 + i128::from(digit - b'0');
-                kept += 1;
+        for digit in whole.trim_start_matches('0').bytes() {
+            if digits.beyond > 0 || !digits.push(digit) {
+                digits.beyond = digits.beyond.saturating_add(1);
+                digits.dropped |= digit != b'0';
             }
+            kept += 1;
         }
         for digit in fraction.bytes() {
-            if kept == DIGITS || digits.places == DIGITS {
-                digits.dropped |= digit != b'0';
-            } else {
-                digits.mantissa = digits.mantissa * 10 + i128::from(digit - b'0');
+            if kept < DIGITS && digits.places < DIGITS && digits.push(digit) {
                 digits.places += 1;
                 kept += u32::from(digits.mantissa != 0);
+            } else {
+                digits.dropped |= digit != b'0';
             }
         }
         digits
+    }
+
+    /// Puts a digit behind the mantissa, if there is room.
+    fn push(&mut self, digit: u8) -> bool {
+        let longer = self.mantissa.checked_mul(10);
+        match longer.and_then(|longer| longer.checked_add((digit - b'0').into())) {
+            Some(longer) => self.mantissa = longer,
+            None => return false,
+        }
+        true
     }
 }
 
@@ -133,14 +142,12 @@ impl Scale {
 
     /// Billionths, rounded up, saturating; binary suffixes stop at the largest signed 64-bit number.
     fn apply(&self, digits: Digits) -> i128 {
-        let Digits { mantissa, places, dropped, huge } = digits;
-        let (mantissa, power) = match *self {
-            Scale::Binary(bits) => (mantissa.saturating_mul(1 << bits), 9 - i64::from(places)),
-            Scale::Decimal(power, _) => {
-                (mantissa, power.saturating_add(9).saturating_sub(i64::from(places)))
-            }
+        let Digits { mantissa, places, beyond, dropped } = digits;
+        let power = i64::from(beyond) - i64::from(places) + 9;
+        let nanos = match *self {
+            Scale::Binary(bits) => shift(mantissa.saturating_mul(1 << bits), power, dropped),
+            Scale::Decimal(exponent, _) => shift(mantissa, power.saturating_add(exponent), dropped),
         };
-        let nanos = if huge && power >= -9 { i128::MAX } else { shift(mantissa, power, dropped) };
         match self {
             Scale::Binary(_) => nanos.min(i128::from(i64::MAX) * NANO),
             Scale::Decimal(..) => nanos,
@@ -179,6 +186,7 @@ fn shift(mantissa: i128, power: i64, dropped: bool) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::{Quantity, QuantityError};
+    use alloc::string::ToString;
 
     fn nanos(text: &str) -> Result<i128, QuantityError> {
         text.parse::<Quantity>().map(Quantity::nanos)
@@ -212,6 +220,14 @@ mod tests {
         assert_eq!(nanos("100Ei"), Ok(i128::from(i64::MAX) * 1_000_000_000));
         assert_eq!(nanos("1e400"), Ok(i128::MAX));
         assert_eq!(nanos("99999999999999999999999999999999999999999999"), Ok(i128::MAX));
+    }
+
+    #[test]
+    fn numbers_longer_than_any_unit_needs_keep_their_digits() {
+        let long: Quantity = ".55Ei".parse().unwrap();
+        assert_eq!(long.to_string(), "634106827533765836800m");
+        assert_eq!("634106827533765836800m".parse(), Ok(long));
+        assert_eq!(nanos("1000000000000000000000000000000000000000000e-42"), Ok(1_000_000_000));
     }
 
     #[test]
