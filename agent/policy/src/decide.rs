@@ -5,7 +5,7 @@ use crate::{
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
-    plan::{Action, ThresholdState},
+    plan::{Action, Subject, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey},
 };
@@ -48,6 +48,7 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     preempt::preempt(snapshot, &active, &mut plan);
     gc::death::collect(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
+    settle(&mut plan);
     plan.kept.sort();
     plan.kept.dedup();
     plan.notes.sort();
@@ -70,6 +71,24 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
     if !workloads.is_empty() {
         workloads.sort();
         history.waiting = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
+    }
+}
+
+/// One collector may keep what another removes in the same plan; what is removed is not kept.
+fn settle(plan: &mut Plan) {
+    let removals = plan.actions.iter().filter(|action| {
+        matches!(
+            action,
+            Action::RemoveContainer(_)
+                | Action::RemoveSandbox(_)
+                | Action::RemoveImage(_)
+                | Action::RemoveLogDir(_)
+                | Action::RemoveLogLink(_)
+        )
+    });
+    let removed: BTreeSet<Subject> = removals.map(Subject::of).collect();
+    if !removed.is_empty() {
+        plan.kept.retain(|kept| !removed.contains(&kept.subject));
     }
 }
 

@@ -39,22 +39,6 @@ fn shuffle(snapshot: &Snapshot, seed: usize) -> Snapshot {
     other
 }
 
-fn subject(action: &Action) -> Subject {
-    match action {
-        Action::Evict(evict) => Subject::Workload { workload: evict.workload.clone() },
-        Action::RemoveContainer(container) => Subject::Container { id: container.id.clone() },
-        Action::RemoveSandbox(sandbox) => Subject::Sandbox { id: sandbox.id.clone() },
-        Action::RemoveLogDir(dir) => Subject::LogDir { path: dir.path.clone() },
-        Action::RemoveLogLink(link) => Subject::LogLink { path: link.path.clone() },
-        Action::RemoveImage(image) => Subject::Image { id: image.id.clone() },
-        Action::Warn(warn) => Subject::Workload { workload: warn.workload.clone() },
-        Action::ReclaimMemory(reclaim) => Subject::Workload { workload: reclaim.workload.clone() },
-        Action::Throttle(throttle) => Subject::Workload { workload: throttle.workload.clone() },
-        Action::Freeze(freeze) => Subject::Workload { workload: freeze.workload.clone() },
-        Action::Release(release) => Subject::Workload { workload: release.workload.clone() },
-    }
-}
-
 /// What is ended or removed, each with its kind.
 fn taken(plan: &Plan) -> Vec<Subject> {
     let last = |action: &&Action| {
@@ -67,7 +51,7 @@ fn taken(plan: &Plan) -> Vec<Subject> {
                 | Action::Release(_)
         )
     };
-    plan.actions.iter().filter(last).map(subject).collect()
+    plan.actions.iter().filter(last).map(Subject::of).collect()
 }
 
 fn ended(plan: &Plan) -> BTreeSet<WorkloadKey> {

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     limits::ContainerGcPolicy,
-    plan::{Action, Plan, RemoveReason, Subject},
+    plan::{Action, Plan, RemoveReason},
     snapshot::{Container, ContainerState, Snapshot},
 };
 use alloc::{collections::BTreeSet, string::String, vec::Vec};
@@ -40,10 +40,6 @@ pub(crate) fn collect(snapshot: &Snapshot, policy: ContainerGcPolicy, plan: &mut
             plan.actions.push(remove(container, reason));
         }
     }
-    // The regular collection of the same pass may have meant to keep one of them.
-    plan.kept.retain(
-        |kept| !matches!(&kept.subject, Subject::Container { id } if going.contains(id.as_str())),
-    );
 }
 
 /// Containers that the plan removes for other reasons.

@@ -1,4 +1,5 @@
 //! What was left alone: a refusal is a value, so that "why not this one?" is answered from the plan.
+use super::Action;
 use crate::{
     Secs, Time,
     snapshot::{ProtectedReason, WorkloadKey},
@@ -57,6 +58,26 @@ pub enum Subject {
         /// Its path.
         path: String,
     },
+}
+
+impl Subject {
+    /// What an action is about.
+    pub fn of(action: &Action) -> Subject {
+        let workload = |workload: &WorkloadKey| Subject::Workload { workload: workload.clone() };
+        match action {
+            Action::Evict(evict) => workload(&evict.workload),
+            Action::Warn(warn) => workload(&warn.workload),
+            Action::ReclaimMemory(reclaim) => workload(&reclaim.workload),
+            Action::Throttle(throttle) => workload(&throttle.workload),
+            Action::Freeze(freeze) => workload(&freeze.workload),
+            Action::Release(release) => workload(&release.workload),
+            Action::RemoveContainer(container) => Subject::Container { id: container.id.clone() },
+            Action::RemoveSandbox(sandbox) => Subject::Sandbox { id: sandbox.id.clone() },
+            Action::RemoveImage(image) => Subject::Image { id: image.id.clone() },
+            Action::RemoveLogDir(dir) => Subject::LogDir { path: dir.path.clone() },
+            Action::RemoveLogLink(link) => Subject::LogLink { path: link.path.clone() },
+        }
+    }
 }
 
 /// Why it was left alone.
