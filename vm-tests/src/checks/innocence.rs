@@ -48,7 +48,7 @@ pub(crate) fn io_storm(test: &TestContext) -> Result<Outcome> {
     ];
     let (io, memory) = (stall("io")?, stall("memory")?);
     wait::until(LIMIT, "the disk and the memory stall", || {
-        stall("io").is_ok_and(|now| now > io + 3_000_000)
+        stall("io").is_ok_and(|now| now > io + 1_000_000)
             && stall("memory").is_ok_and(|now| now > memory + 300_000)
     })?;
     runner::note(
@@ -75,7 +75,7 @@ pub(crate) fn page_cache(test: &TestContext) -> Result<Outcome> {
     let agent = Agent::enforce(test, THRESHOLDS)?;
     let total = node::meminfo("MemTotal")? >> 20;
     let mut flood =
-        Workload::start("work.slice/flood.service", &["cacher", &(total * 3 / 2).to_string()])?;
+        Workload::start("work.slice/flood.service", &["cacher", &(total * 5 / 4).to_string()])?;
     let before = node::vmstat("workingset_refault_file ")?;
     wait::until(LIMIT, "the flood has gone round", || {
         node::vmstat("workingset_refault_file ").is_ok_and(|now| now > before + 20_000)
