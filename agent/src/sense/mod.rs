@@ -25,7 +25,7 @@ use std::path::PathBuf;
 pub struct Roots {
     /// procfs, `/proc` on a real node.
     pub proc: PathBuf,
-    /// The cgroup mount as found by [`host::cgroup_root`], or as told by the operator.
+    /// The cgroup mount as found by [`host::CgroupLayout::detect`], or as told by the operator.
     pub cgroup: PathBuf,
 }
 

@@ -74,7 +74,7 @@ fn below_a_pod_each_container_is_a_workload_and_knows_its_pod_under_either_drive
 #[test]
 fn hand_made_groups_with_processes_are_workloads_and_oom_group_joins_what_is_below() {
     let (_dir, tree) = fake(&["apps/a p", "apps/b p", "job g", "job/one p", "job/two p"]);
-    assert_eq!(workload_paths(&tree), ["job", "apps/a", "apps/b"]);
+    assert_eq!(workload_paths(&tree), ["apps/a", "apps/b", "job"]);
 }
 
 #[test]
