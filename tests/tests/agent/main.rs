@@ -29,9 +29,8 @@ struct Agent {
 
 fn ebb() -> Command {
     static BUILT: OnceLock<escargot::CargoRun> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        escargot::CargoBuild::new().package("ebb").bin("ebb").current_target().run().unwrap()
-    });
+    let built =
+        BUILT.get_or_init(|| escargot::CargoBuild::new().package("ebb").bin("ebb").run().unwrap());
     built.command()
 }
 
