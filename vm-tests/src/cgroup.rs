@@ -62,14 +62,13 @@ impl Cgroup {
 
     /// Kill and remove everything that tests may have made.
     pub(crate) fn clear_workloads() -> Result<()> {
-        for top in WORKLOADS {
-            let top = Self::at(top);
-            top.kill()?;
-            for child in top.children()? {
-                child.remove()?;
-            }
-        }
-        Ok(())
+        WORKLOADS.iter().try_for_each(|top| Self::at(top).clear())
+    }
+
+    /// Kill everything inside and remove all cgroups below, but not this one.
+    pub(crate) fn clear(&self) -> Result<()> {
+        self.kill()?;
+        self.children()?.iter().try_for_each(Self::remove)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -39,7 +39,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "etc/systemd/oomd.conf.d/99-race.conf",
-        "[OOM]\nSwapUsedLimit=0%\nDefaultMemoryPressureLimit=0.01%\nDefaultMemoryPressureDurationSec=1s\n",
+        "[OOM]\nSwapUsedLimit=0%\nDefaultMemoryPressureLimit=1%\nDefaultMemoryPressureDurationSec=1s\n",
     ),
 ];
 

@@ -53,7 +53,7 @@ pub(crate) const NOHANG: Peer = Peer {
 /// A service of the systemd that runs the guest: its log is followed in its place.
 pub(crate) const OOMD: Peer = Peer {
     name: "systemd-oomd",
-    settings: "ManagedOOMMemoryPressure=kill on the slice, DefaultMemoryPressureLimit=0.01%, duration 1 s (the smallest legal value); it has no threshold on available memory",
+    settings: "ManagedOOMMemoryPressure=kill on the slice, DefaultMemoryPressureLimit=1% (with 0.01 % it ends innocents for the pressure of the run before), duration 1 s (the smallest legal value); it has no threshold on available memory",
     command: &["/usr/bin/journalctl", "--unit=systemd-oomd.service", "--follow"],
     ready: "Started systemd-oomd.service",
 };
