@@ -1,6 +1,6 @@
 //! `cargo xtask gates`: everything that is checked without running the program.
 
-use crate::{bpf, sh};
+use crate::{bpf, proto, sh};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -41,11 +41,12 @@ pub(crate) struct Step {
 }
 
 /// The gates, in the order in which they are run.
-pub(crate) const ALL: [Step; 6] = [
+pub(crate) const ALL: [Step; 7] = [
     Step { name: "format", run: format },
     Step { name: "lints", run: lints },
     Step { name: "lints of the kernel side", run: bpf::lint },
     Step { name: "documentation", run: documentation },
+    Step { name: "wire protocols", run: proto::verify },
     Step { name: "crate boundaries", run: boundaries },
     Step { name: "licences and sources", run: licences },
 ];
@@ -101,6 +102,12 @@ fn boundaries() -> Result<()> {
         });
         ensure!(loader_only, "only ebb-probes may name {name}, but so do {users:?}");
     }
+    // Tests fake a runtime, and so serve what ebb-cri asks for.
+    let users = users_of("tonic")?;
+    let client_only = users.iter().all(|user| {
+        ["ebb-cri", "ebb-tests"].contains(&user.as_str()) || user.starts_with("tonic-")
+    });
+    ensure!(client_only, "only ebb-cri may name tonic, but so do {users:?}");
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
     let modules: BTreeSet<PathBuf> =
         files.iter().map(|f| f.with_extension("")).map(module).collect();

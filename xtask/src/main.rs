@@ -9,6 +9,7 @@ mod debs;
 mod demo;
 mod fuzz;
 mod gates;
+mod proto;
 mod sh;
 mod test;
 mod vm;
@@ -34,6 +35,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Check format, lints, documentation, crate boundaries and licences.
     Gates(gates::Args),
+    /// Regenerate the code of the wire protocols from agent/cri/proto.
+    Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
     Run(build::RunArgs),
     /// Everything: gates, tests on this host, the matrix of real kernels. CI runs this.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Proto(args) => proto::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Test(args) => test::run(&args),
         Command::Vm(args) => vm::run(&args),
