@@ -2,11 +2,13 @@
 //!
 //! [`conformance`] reads the scenario folders and holds plans against them, [`subset`] compares an expectation with an answer,
 //! [`document`] writes `docs/conformance.md`, [`options`] `docs/options.md`, [`schemas`] the JSON Schemas of the black-box seam.
+//! [`runtime`] is a container runtime in this process.
 //! The tests themselves are in `tests/tests`.
 
 pub mod conformance;
 pub mod document;
 pub mod options;
+pub mod runtime;
 pub mod schemas;
 pub mod subset;
 
