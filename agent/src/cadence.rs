@@ -16,11 +16,14 @@ const STEADY: Duration = Duration::from_millis(25);
 /// Between two looks when a threshold is far away.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Readings from which the rate is taken.
-const REMEMBERED: usize = 8;
-
 /// Time over which a fall counts as recent.
 const RECENT: Duration = Duration::from_millis(500);
+
+/// Between two readings that are remembered: the kernel takes free pages off its count in batches, so that a steady fall looks like steps of tens of milliseconds.
+const APART: Duration = Duration::from_millis(25);
+
+/// Readings that are remembered; more than [`RECENT`] is never of use.
+const REMEMBERED: usize = 21;
 
 /// A resource whose headroom is watched, with the rate at which it may vanish without warning.
 #[derive(Debug)]
@@ -29,7 +32,10 @@ pub struct Cadence {
     assumed_per_second: u64,
     /// A fall slower than this is noise, in units a second.
     noise_per_second: u64,
-    readings: VecDeque<(Boot, u64)>,
+    /// At least [`APART`] from one another, oldest first.
+    remembered: VecDeque<(Boot, u64)>,
+    before: Option<(Boot, u64)>,
+    latest: Option<(Boot, u64)>,
 }
 
 impl Cadence {
@@ -46,22 +52,26 @@ impl Cadence {
     }
 
     fn new(assumed_per_second: u64, noise_per_second: u64) -> Self {
-        Self { assumed_per_second, noise_per_second, readings: VecDeque::with_capacity(REMEMBERED) }
+        let remembered = VecDeque::with_capacity(REMEMBERED);
+        Self { assumed_per_second, noise_per_second, remembered, before: None, latest: None }
     }
 
     /// Takes in what is available at `at`.
     pub fn observe(&mut self, at: Boot, available: u64) {
-        if self.readings.len() == REMEMBERED {
-            self.readings.pop_front();
+        if self.remembered.back().is_none_or(|(last, _)| at.since(*last) >= APART) {
+            if self.remembered.len() == REMEMBERED {
+                self.remembered.pop_front();
+            }
+            self.remembered.push_back((at, available));
         }
-        self.readings.push_back((at, available));
+        self.before = self.latest.replace((at, available));
     }
 
     /// The fastest recent fall, in units a second; 0 when nothing fell.
     #[must_use]
     pub fn fall_per_second(&self) -> u64 {
-        let Some(&(last_at, last)) = self.readings.back() else { return 0 };
-        let recent = self.readings.iter().filter(|(at, _)| {
+        let Some((last_at, last)) = self.latest else { return 0 };
+        let recent = self.remembered.iter().chain(&self.before).filter(|(at, _)| {
             let age = last_at.since(*at);
             !age.is_zero() && age <= RECENT
         });
@@ -91,8 +101,7 @@ impl Cadence {
     /// When the value fell through `threshold`, by a straight line between the last two readings; `None` when it did not.
     #[must_use]
     pub fn crossed(&self, threshold: u64) -> Option<Boot> {
-        let mut latest = self.readings.iter().rev();
-        let (&(at, now), &(before_at, before)) = (latest.next()?, latest.next()?);
+        let ((before_at, before), (at, now)) = (self.before?, self.latest?);
         if now >= threshold || before < threshold {
             return None;
         }
@@ -154,6 +163,19 @@ mod tests {
         assert!(cadence.fall_per_second() > 0);
         cadence.observe(at_ms(2000), 7 << 30);
         assert_eq!(cadence.fall_per_second(), 0);
+    }
+
+    #[test]
+    fn a_fall_in_steps_is_watched_closely_between_them() {
+        let mut cadence = Cadence::memory();
+        // 100 MiB a second, told 6 MiB at a time and looked at every 2 ms.
+        for ms in (0..600).step_by(2) {
+            cadence.observe(at_ms(ms), (500 - ms / 60 * 6) * MIB);
+            if ms >= 60 {
+                assert_eq!(cadence.wait(MIB), SHORTEST, "at {ms} ms");
+            }
+        }
+        assert!(cadence.remembered.len() <= REMEMBERED);
     }
 
     #[test]
