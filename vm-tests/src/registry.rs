@@ -1,5 +1,5 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
-use crate::bench;
+use crate::bench::{idle, race};
 use crate::checks::{self, attribution, demo, edges, innocence, leaks, programs};
 use anyhow::Result;
 
@@ -73,10 +73,13 @@ pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
 
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.
 pub(crate) const BENCHES: &[Test] = &[
-    test("race_ebb", "race", 900, bench::ebb),
-    test("race_earlyoom", "race", 900, bench::earlyoom),
-    test("race_nohang", "race", 900, bench::nohang),
-    test("race_systemd-oomd", "systemd", 1500, bench::oomd),
+    test("race_ebb", "race", 900, race::ebb),
+    test("race_earlyoom", "race", 900, race::earlyoom),
+    test("race_nohang", "race", 900, race::nohang),
+    test("race_systemd-oomd", "systemd", 1500, race::oomd),
+    test("idle_ebb", "race", 300, idle::ebb),
+    test("idle_earlyoom", "race", 300, idle::earlyoom),
+    test("idle_nohang", "race", 300, idle::nohang),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {

@@ -6,22 +6,46 @@ use crate::{sh, vm};
 use anyhow::{Context, Result};
 use std::fs;
 
+mod host;
+
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these contenders of the race (ebb, earlyoom, …); then nothing is kept.
-    contenders: Vec<String>,
+    /// What to measure; everything when nothing is named.
+    #[arg(value_enum)]
+    sections: Vec<Section>,
+    /// Only this contender of the race or the idle watch (ebb, earlyoom, …); then nothing is kept. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+}
+
+/// A section of `docs/benchmarks.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Section {
+    /// Guests: from a crossed threshold to the kill, beside earlyoom, nohang and systemd-oomd.
+    Race,
+    /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
+    Idle,
+    /// This host: deciding, decoding, observing, and a storm of exits (needs root).
+    Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let race = vm::race::run(&args.contenders)?;
-    println!("\n{race}");
-    if args.contenders.is_empty() {
-        keep("race", &race)?;
+    let all = [Section::Race, Section::Idle, Section::Host];
+    let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
+    for section in sections {
+        let (name, text) = match section {
+            Section::Race => ("race", vm::race::run(&args.only)?),
+            Section::Idle => ("idle", vm::idle::run(&args.only)?),
+            Section::Host => ("host", host::run()?),
+        };
+        println!("\n{text}");
+        if args.only.is_empty() {
+            keep(name, &text)?;
+        }
     }
     Ok(())
 }
-
 /// Replace the section `name` of the document.
 fn keep(name: &str, section: &str) -> Result<()> {
     let path = sh::root().join("docs/benchmarks.md");

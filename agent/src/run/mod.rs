@@ -14,6 +14,7 @@ mod episode;
 mod jobs;
 mod kernel;
 mod pass;
+mod rehearse;
 mod wake;
 mod watch;
 
@@ -135,11 +136,13 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     act::guard(Arc::clone(&lifeline), actor(setup.mode)?, results)
         .context("cannot start the watchdog")?;
     let janitor = actor(setup.mode)?;
+    let mut understudy = actor(Mode::DryRun)?;
     let probes = setup.probes.take();
     let wakers = Wakers::new(probes, inbox, &setup.roots, setup.mode)?;
     let mut agent = Agent::new(setup, jobs, lifeline)?;
     agent.missing.extend(wakers.missing().iter().cloned());
-    agent.begin(&wakers);
+    agent.begin(&wakers, &mut understudy);
+    drop(understudy);
     agent.release_all(&janitor, "an earlier run left it slowed down or stopped: undone");
     agent.until_told_to_stop(wakers).await;
     agent.release_all(&janitor, "no longer slowed down or stopped");
@@ -182,9 +185,11 @@ impl Agent {
         })
     }
 
-    fn begin(&mut self, wakers: &Wakers) {
+    fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
         self.state.tree_events_are_live(wakers.tells_tree(&self.roots));
         self.look(true);
+        let failed = self.rehearse(understudy);
+        self.missing.extend(failed);
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),

@@ -109,16 +109,26 @@ impl Peer {
             fs::write("/run/nohang.conf", nohang_conf()?).context("cannot write nohang.conf")?;
         }
         if self.name == OOMD.name {
-            let units = ["start", "work.slice", "dbus.service", "systemd-oomd.service"];
-            let status = Command::new("/usr/bin/systemctl").args(units).status();
-            let status = status.context("cannot start systemctl")?;
-            ensure!(status.success(), "systemd-oomd.service does not start: {status}");
+            systemctl(&["start", "work.slice", "dbus.service", "systemd-oomd.service"])?;
+        }
+        Ok(())
+    }
+
+    /// Who goes by averages must not be held to those of the run before: a new slice has none.
+    pub(crate) fn forget_the_last_run(&self) -> Result<()> {
+        if self.name == OOMD.name {
+            systemctl(&["stop", "work.slice"])?;
+            systemctl(&["start", "work.slice"])?;
         }
         Ok(())
     }
 }
 
 impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it logs.
     pub(crate) fn log() -> PathBuf {
         PathBuf::from(LOG)
@@ -133,6 +143,13 @@ impl Running {
         self.child.wait().context("cannot wait for the contender")?;
         Ok(())
     }
+}
+
+fn systemctl(words: &[&str]) -> Result<()> {
+    let status = Command::new("/usr/bin/systemctl").args(words).status();
+    let status = status.context("cannot start systemctl")?;
+    ensure!(status.success(), "systemctl {} failed: {status}", words.join(" "));
+    Ok(())
 }
 
 /// The shipped configuration with the keys of the race replaced: nohang wants every key to be there.

@@ -10,12 +10,14 @@ use anyhow::{Result, bail};
 use payload::Test;
 use std::time::Instant;
 
+pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod machine;
 pub(crate) mod race;
 
 mod kernel;
 mod matrix;
+mod measure;
 mod payload;
 mod qemu;
 mod summary;

@@ -1,15 +1,9 @@
 //! The race of `cargo xtask bench`: ebb and its peers against the same hog, each in a guest of its own.
 //!
 //! The guest measures (`vm-tests/src/bench`); here the runs become percentiles and the percentiles a table.
-use super::lab::Lab;
-use super::machine::{Job, Report, Verdict};
-use super::payload::Test;
+use super::measure::{self, Measurement};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
-use std::fs;
-
-/// The kernel the race is run on: the one of Debian's stable release, which every peer's package is made for.
-const KERNEL: &str = "6.12";
 
 /// What came of one contender's runs. Times are in microseconds since the crossing, sorted.
 #[derive(Debug, Default)]
@@ -26,42 +20,18 @@ struct Contender {
 /// # Errors
 /// When a contender could not be measured at all; one that loses every run is a result.
 pub(crate) fn run(names: &[String]) -> Result<String> {
-    let mut lab = Lab::open(&[KERNEL.to_owned()])?;
-    let named = |test: &Test| names.is_empty() || names.iter().any(|n| test.name.ends_with(n));
-    let tests: Vec<Test> = lab.payload.benches()?.into_iter().filter(named).collect();
-    let (kernel, image) = lab.kernels.first().context("no kernel to race on")?.clone();
-    let mut jobs = Vec::new();
-    // A guest for each contender: none starts on what another left behind.
-    for (round, test) in tests.into_iter().enumerate() {
-        jobs.extend(lab.jobs(&kernel, &image, &[test], round)?);
-    }
-    // One at a time: two guests on two cores would measure each other.
-    let reports = lab.run(jobs, 1, super::summary::progress)?;
-    let mut contenders = Vec::new();
-    for (job, report) in &reports {
-        contenders.push(contender(job, report)?);
-    }
-    contenders.sort_by_key(|contender| contender.name != "ebb");
-    let conditions = format!("{}, Linux {}", lab.conditions(), image.release);
-    render(&contenders, &conditions)
+    let measured = measure::all("race", names)?;
+    let contenders = measured.contenders.iter().map(contender).collect::<Result<Vec<_>>>()?;
+    render(&contenders, &measured.conditions)
 }
 
-fn contender(job: &Job, report: &Report) -> Result<Contender> {
-    let (test, verdict) = report.verdicts.first().context("a guest without a test")?;
-    if let Verdict::Fail(why) | Verdict::Skip(why) = verdict {
-        bail!("{test} could not be measured: {why}");
-    }
-    let dir = job.unpack_files()?;
-    let read = |name: &str| {
-        let path = dir.join(test).join(name);
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
+fn contender(measured: &Measurement) -> Result<Contender> {
     let mut contender = Contender {
-        name: test.trim_start_matches("race_").to_owned(),
-        settings: read("settings")?,
+        name: measured.name.clone(),
+        settings: measured.read("settings")?,
         ..Contender::default()
     };
-    for row in read("runs")?.lines() {
+    for row in measured.read("runs")?.lines() {
         let words: Vec<&str> = row.splitn(3, ' ').collect();
         match words.as_slice() {
             ["won", kill, back] => {
