@@ -5,12 +5,15 @@ use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
 use crate::clock::Boot;
 use crate::config::Config;
+use crate::report;
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::node::NodeSensor;
 use crate::state::{Depth, NodeState};
 use anyhow::Context as _;
-use ebb_policy::Snapshot;
+use ebb_policy::snapshot::Workload;
+use ebb_policy::{Signal, Snapshot};
+use std::cmp::Reverse;
 use std::io::Write as _;
 
 /// Arguments of `ebb snapshot`.
@@ -20,14 +23,49 @@ pub(super) struct Args {
     node: NodeArgs,
     #[command(flatten)]
     config: ConfigArgs,
+    /// Form of the snapshot.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// Form of the snapshot: unlike elsewhere, the one for machines is the usual one.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Form {
+    /// What `ebb plan` reads; the schema is in docs/schema.
+    #[default]
+    Json,
+    /// For people: each signal, then the workloads, largest first.
+    Text,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
     let snapshot = take(&args.config.load()?, roots, layout)?;
-    let text = super::plan::pretty(&snapshot)?;
-    writeln!(std::io::stdout(), "{text}").context("cannot write the snapshot")?;
+    let text = match args.output {
+        Form::Json => super::plan::pretty(&snapshot)? + "\n",
+        Form::Text => lines(&snapshot),
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write the snapshot")?;
     Ok(())
+}
+
+fn lines(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for (signal, seen) in &snapshot.signals {
+        let of = seen.capacity.map(|c| format!(" of {}", report::amount(*signal, c)));
+        let available = report::amount(*signal, seen.available);
+        text += &format!("{signal}: {available}{}\n", of.unwrap_or_default());
+    }
+    let memory = |w: &Workload| w.stats.as_ref()?.memory?.working_set();
+    let mut workloads: Vec<&Workload> = snapshot.workloads.iter().collect();
+    workloads.sort_by_key(|w| (Reverse(memory(w)), &w.key));
+    for workload in workloads {
+        let size = memory(workload).map(|m| report::amount(Signal::MemoryAvailable, m));
+        let why = workload.protected.map(|p| format!("  protected: {p:?}").to_lowercase());
+        let size = size.unwrap_or_else(|| "not measured".to_owned());
+        text += &format!("{size:>12}  {}{}\n", workload.key.name, why.unwrap_or_default());
+    }
+    text
 }
 
 /// Reads the node once, in full.

@@ -284,3 +284,41 @@ fn bad_input_is_refused_with_exit_code_2_and_the_reason() {
     let said = refused(&["--proc-root", proc, "--config", "/nonexistent/ebb.yaml"]);
     assert!(said.contains("/nonexistent/ebb.yaml"), "{said}");
 }
+
+#[test]
+fn a_snapshot_of_this_node_is_what_plan_decides_on_and_half_of_one_is_refused() {
+    let mut node = FakeNode::new();
+    node.add("apps/hog", 1500);
+    node.set_available(50);
+    let config = config(CONFIG);
+    let snapshot = |form: &str| {
+        let mut command = ebb();
+        command.args(["snapshot", "--output", form, "--proc-root"]).arg(node.proc());
+        command.arg("--cgroup-root").arg(node.cgroups()).arg("--config").arg(config.path());
+        let answer = command.output().unwrap();
+        assert!(answer.status.success(), "{answer:?}");
+        String::from_utf8(answer.stdout).unwrap()
+    };
+    let text = snapshot("text");
+    assert!(text.contains("memory.available: 50.0 MiB"), "{text}");
+    assert!(text.contains("1.5 GiB  /apps/hog"), "{text}");
+
+    let saved = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(saved.path(), snapshot("json")).unwrap();
+    let plan = || {
+        let mut command = ebb();
+        command.args(["plan", "--output", "json", "--config"]).arg(config.path());
+        command.arg("--snapshot").arg(saved.path()).output().unwrap()
+    };
+    let decided = plan();
+    assert!(decided.status.success(), "{decided:?}");
+    let decided: Value = serde_json::from_slice(&decided.stdout).unwrap();
+    assert_eq!(decided["plan"]["actions"][0]["workload"]["name"], "/apps/hog", "{decided:#}");
+
+    let whole = std::fs::read(saved.path()).unwrap();
+    std::fs::write(saved.path(), &whole[..whole.len() / 2]).unwrap();
+    let refused = plan();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains(saved.path().to_str().unwrap()) && said.contains("JSON"), "{said}");
+}
