@@ -51,6 +51,18 @@ impl Cadence {
         Self::new(20_000, 100)
     }
 
+    /// For bytes of disk. One GiB a second is what a fast local disk takes.
+    #[must_use]
+    pub fn disk() -> Self {
+        Self::new(1 << 30, 1 << 20)
+    }
+
+    /// For inodes. One processor can make some fifty thousand files a second.
+    #[must_use]
+    pub fn inodes() -> Self {
+        Self::new(50_000, 100)
+    }
+
     fn new(assumed_per_second: u64, noise_per_second: u64) -> Self {
         let remembered = VecDeque::with_capacity(REMEMBERED);
         Self { assumed_per_second, noise_per_second, remembered, before: None, latest: None }

@@ -24,6 +24,7 @@ mod keeper;
 mod layers;
 mod pod;
 mod runtime;
+mod status;
 mod time;
 mod usage;
 

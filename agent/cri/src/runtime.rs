@@ -309,7 +309,7 @@ impl Runtime {
         )
     }
 
-    fn read<'a>(&self, name: &'static str, on: &'a str) -> Call<'a> {
+    pub(crate) fn read<'a>(&self, name: &'static str, on: &'a str) -> Call<'a> {
         Call { name, on, kind: Kind::Read, limit: self.inner.deadlines.read }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Goals: below 100 µs for 110 pods, below 10 ms for 10,000, and no worse than n log n in between.
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ebb_policy::limits::{Limits, Options, RawEviction};
+use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction};
 use ebb_policy::snapshot::{
     ContainerSpec, ContainerStats, FsLayout, Image, MemoryUsage, Observation, ResourceList, Stats,
-    Workload, WorkloadKey,
+    Task, Workload, WorkloadKey,
 };
 use ebb_policy::{History, Quantity, Signal, Snapshot, Time, decide};
 use std::hint::black_box;
@@ -65,12 +65,19 @@ fn node(pods: u64, available: u64) -> Snapshot {
     }
 }
 
+/// The `n`th layer of an image: the first half is shared, by ever fewer images.
+fn layer(image: u64, n: u64) -> String {
+    let group = if n < 5 { image >> (10 - 2 * n) } else { image };
+    format!("sha256:{n:02x}{group:062x}")
+}
+
 fn images(count: u64) -> Snapshot {
     let image = |number| Image {
         id: format!("sha256:{:064x}", number),
         runtime_handler: None,
         tags: Vec::new(),
         size: scattered(number),
+        layers: Some((0..10).map(|n| layer(number, n)).collect()),
         pinned: false,
         last_used: Some(Time(NOW - 1_000_000 - scattered(number))),
         first_detected: Some(Time(0)),
@@ -80,6 +87,9 @@ fn images(count: u64) -> Snapshot {
         layout: Some(FsLayout::Single),
         signals: [(Signal::ImageFsAvailable, seen)].into(),
         images: (0..count).map(image).collect(),
+        layers: (0..count)
+            .flat_map(|number| (0..10).map(move |n| (layer(number, n), scattered(number + n))))
+            .collect(),
         ..Snapshot::at(Time(NOW))
     }
 }
@@ -115,6 +125,35 @@ fn passes(criterion: &mut Criterion) {
         let node = images(count);
         group.bench_with_input(BenchmarkId::from_parameter(count), &node, |bencher, node| {
             bencher.iter(|| decide(black_box(node), &kubelet, &history));
+        });
+    }
+    group.finish();
+    let by_layers = limits(Options {
+        image_order: ImageOrder::LeastToPullAgain,
+        images_under_pressure: ImageReach::ToLowThreshold,
+        ..Options::kubelet()
+    });
+    let mut group = criterion.benchmark_group("images to remove, by layers");
+    for count in [1_000, 10_000] {
+        let mut node = images(count);
+        // Half of what there is has to go.
+        let total: u64 = node.layers.values().sum();
+        let half = Observation {
+            available: total * 3 / 10,
+            capacity: Some(total),
+            observed_at: Some(Time(NOW)),
+        };
+        node.tasks = Some(vec![Task::ImageGc]);
+        node.signals = [(Signal::ImageFsAvailable, half)].into();
+        let policy = RawEviction {
+            image_gc_high_threshold_percent: Some(60),
+            image_gc_low_threshold_percent: Some(20),
+            options: Some(by_layers.options().clone()),
+            ..RawEviction::default()
+        };
+        let limits = Limits::new(&policy).expect("the thresholds are in order");
+        group.bench_with_input(BenchmarkId::from_parameter(count), &node, |bencher, node| {
+            bencher.iter(|| decide(black_box(node), &limits, &history));
         });
     }
     group.finish();

@@ -151,11 +151,10 @@ fn collect(
     }
     if tasks.contains(&Task::ImageGc) && !reclaimed {
         history.last_image_gc = Some(snapshot.taken_at);
-        let never_used_is_old = limits.options().quirks.never_used_image_is_old;
         gc::images::collect(
             snapshot,
             limits.image_gc(),
-            never_used_is_old,
+            limits.options(),
             &removed,
             before,
             history,

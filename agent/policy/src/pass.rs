@@ -206,7 +206,9 @@ impl Pass<'_, '_> {
             };
             let images =
                 gc::images::detect(snapshot, &removed, self.before, self.history, self.plan);
-            images.free(wanted, limits.image_gc(), RemoveReason::NodePressure, self.plan);
+            let order = limits.options().image_order;
+            let policy = limits.image_gc();
+            images.free(wanted, policy, order, RemoveReason::NodePressure, self.plan);
         }
         self.plan.actions.len() > before
     }

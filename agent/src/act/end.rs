@@ -97,24 +97,17 @@ impl Hand for Enforce {
                 let released = usize::from(process.release_memory().is_ok());
                 Ok(Ended { method: Method::Signal, at, released })
             }
-            Victim::Cgroup(mut held) => {
-                let method = match held.write("cgroup.kill", "1") {
-                    Ok(()) => {
-                        // It signals the first thread of each process alone: where that has exited and others live on,
-                        // the signal is lost. One to the process reaches the others; the dead do not mind a second.
-                        for process in &held.processes {
-                            ended_is_fine(process.signal(Signal::SIGKILL))?;
-                        }
-                        Method::CgroupKill
+            Victim::Cgroups(mut held) => {
+                let mut method = Method::CgroupKill;
+                for cgroup in &mut held {
+                    if kill(cgroup)? == Method::FreezeAndSignal {
+                        method = Method::FreezeAndSignal;
                     }
-                    Err(_) => {
-                        freeze_and_signal(&mut held)?;
-                        Method::FreezeAndSignal
-                    }
-                };
+                }
                 let at = Boot::now();
                 // The dying may wait for a processor; what their memory holds need not.
-                let released = held.processes.iter().filter(|p| p.release_memory().is_ok()).count();
+                let processes = held.iter().flat_map(|cgroup| &cgroup.processes);
+                let released = processes.filter(|p| p.release_memory().is_ok()).count();
                 Ok(Ended { method, at, released })
             }
         }
@@ -123,10 +116,12 @@ impl Hand for Enforce {
     fn terminate(&self, victim: Victim) -> io::Result<Ended> {
         match victim {
             Victim::Process(process) => process.signal(Signal::SIGTERM)?,
-            Victim::Cgroup(mut held) => {
-                held.hold_again(SIGNAL_AT_ONCE);
-                for process in &held.processes {
-                    ended_is_fine(process.signal(Signal::SIGTERM))?;
+            Victim::Cgroups(mut held) => {
+                for cgroup in &mut held {
+                    cgroup.hold_again(SIGNAL_AT_ONCE);
+                    for process in &cgroup.processes {
+                        ended_is_fine(process.signal(Signal::SIGTERM))?;
+                    }
                 }
             }
         }
@@ -134,13 +129,15 @@ impl Hand for Enforce {
     }
 
     fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended> {
-        let Victim::Cgroup(held) = victim else {
+        let Victim::Cgroups(held) = victim else {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "only a cgroup can be slowed down",
             ));
         };
-        ladder::take(&held, rung)?;
+        for cgroup in &held {
+            ladder::take(cgroup, rung)?;
+        }
         let method = match rung {
             Rung::Reclaim { .. } => Method::Reclaim,
             Rung::Throttle { .. } => Method::Throttle,
@@ -149,6 +146,20 @@ impl Hand for Enforce {
         };
         Ok(Ended { method, at: Boot::now(), released: 0 })
     }
+}
+
+/// Kills everything in one cgroup.
+fn kill(held: &mut HeldCgroup) -> io::Result<Method> {
+    if held.write("cgroup.kill", "1").is_err() {
+        freeze_and_signal(held)?;
+        return Ok(Method::FreezeAndSignal);
+    }
+    // It signals the first thread of each process alone: where that has exited and others live on,
+    // the signal is lost. One to the process reaches the others; the dead do not mind a second.
+    for process in &held.processes {
+        ended_is_fine(process.signal(Signal::SIGKILL))?;
+    }
+    Ok(Method::CgroupKill)
 }
 
 /// Ends a cgroup where `cgroup.kill` is missing (before Linux 5.14): frozen it cannot fork, so each round finds fewer processes.

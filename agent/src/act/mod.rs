@@ -7,8 +7,10 @@
 
 mod end;
 mod ladder;
+pub mod logs;
 mod myself;
 mod pidfd;
+pub mod runtime;
 mod victim;
 mod watchdog;
 mod worker;
@@ -16,7 +18,7 @@ mod worker;
 pub use end::{Ended, Method};
 pub use ladder::Rung;
 pub use myself::protect;
-pub use victim::{Refusal, Target};
+pub use victim::{Payload, Refusal, Target};
 pub use watchdog::{LastResort, Lifeline, guard};
 pub use worker::{Jobs, start};
 

@@ -27,6 +27,13 @@ pub enum Target {
         /// Where it was seen, as an absolute path.
         path: PathBuf,
     },
+    /// The containers of a pod: each a cgroup, the sandbox not among them. Ending that is the runtime's part.
+    Pod {
+        /// UID of the pod.
+        uid: String,
+        /// The cgroups of its containers.
+        payloads: Vec<Payload>,
+    },
     /// One process.
     Process {
         /// Its pid.
@@ -34,6 +41,16 @@ pub enum Target {
         /// Its start time, in clock ticks since boot.
         start: u64,
     },
+}
+
+/// The cgroup of one container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Payload {
+    /// Its id.
+    pub id: u64,
+    /// Where it was seen, as an absolute path.
+    pub path: PathBuf,
 }
 
 /// Why a target is not touched.
@@ -56,7 +73,8 @@ pub enum Refusal {
 /// A target, held.
 #[derive(Debug)]
 pub(super) enum Victim {
-    Cgroup(HeldCgroup),
+    /// One, or all of a pod's containers that still run.
+    Cgroups(Vec<HeldCgroup>),
     Process(PidFd),
 }
 
@@ -71,16 +89,18 @@ impl Victim {
     /// Takes hold of `target`.
     pub(super) fn hold(target: &Target, proc: &Path) -> Result<Self, Refusal> {
         match target {
-            Target::Cgroup { id, path } => {
-                let cgroup = Cgroup::open(path, *id).map_err(|_| Refusal::Gone)?;
-                let pids = cgroup.processes(HELD_AT_MOST);
-                if pids.is_empty() && cgroup.populated(&mut Vec::new()) != Some(true) {
-                    return Err(Refusal::Gone);
+            Target::Cgroup { id, path } => Ok(Self::Cgroups(vec![hold(*id, path, proc)?])),
+            Target::Pod { uid: _, payloads } => {
+                let mut held = Vec::with_capacity(payloads.len());
+                for payload in payloads {
+                    match hold(payload.id, &payload.path, proc) {
+                        Ok(cgroup) => held.push(cgroup),
+                        // It has ended by itself, which is what was wanted.
+                        Err(Refusal::Gone) => {}
+                        Err(refusal) => return Err(refusal),
+                    }
                 }
-                for (nth, pid) in pids.iter().enumerate() {
-                    check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
-                }
-                Ok(Self::Cgroup(HeldCgroup { processes: hold_members(&cgroup, pids), cgroup }))
+                if held.is_empty() { Err(Refusal::Gone) } else { Ok(Self::Cgroups(held)) }
             }
             Target::Process { pid, start } => {
                 let held = PidFd::open(*pid).map_err(|_| Refusal::Gone)?;
@@ -100,6 +120,19 @@ impl Victim {
             }
         }
     }
+}
+
+/// Takes hold of one cgroup and its first processes, none of which may be protected.
+fn hold(id: u64, path: &Path, proc: &Path) -> Result<HeldCgroup, Refusal> {
+    let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
+    let pids = cgroup.processes(HELD_AT_MOST);
+    if pids.is_empty() && cgroup.populated(&mut Vec::new()) != Some(true) {
+        return Err(Refusal::Gone);
+    }
+    for (nth, pid) in pids.iter().enumerate() {
+        check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
+    }
+    Ok(HeldCgroup { processes: hold_members(&cgroup, pids), cgroup })
 }
 
 impl HeldCgroup {
@@ -213,6 +246,31 @@ mod tests {
         let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
         let refused = Victim::hold(&target, proc.path()).unwrap_err();
         assert!(matches!(refused, Refusal::Protected { .. }), "{refused}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn of_a_pod_what_still_runs_is_held_and_one_protected_container_protects_it() {
+        let (mut child, pid) = sleeper();
+        let proc = Path::new("/proc");
+        let payload = |target: &Target| match target {
+            Target::Cgroup { id, path } => Payload { id: *id, path: path.clone() },
+            other => panic!("{other:?}"),
+        };
+        let (_one, running) = fake_cgroup(&format!("{pid}\n"));
+        let (_two, ended) = fake_cgroup("");
+        let (_three, protected) = fake_cgroup("1\n");
+        let pod = |payloads| Target::Pod { uid: "u".into(), payloads };
+        let some = pod(vec![payload(&running), payload(&ended)]);
+        match Victim::hold(&some, proc).unwrap() {
+            Victim::Cgroups(held) => assert_eq!(held.len(), 1),
+            other @ Victim::Process(_) => panic!("{other:?}"),
+        }
+        let none = pod(vec![payload(&ended)]);
+        assert_eq!(Victim::hold(&none, proc).unwrap_err(), Refusal::Gone);
+        let spared = pod(vec![payload(&running), payload(&protected)]);
+        assert!(matches!(Victim::hold(&spared, proc), Err(Refusal::Protected { .. })));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = false, multiple = false)]
 pub(super) struct ConfigArgs {
-    /// Configuration file; without one, the defaults for a machine without Kubernetes.
+    /// Configuration file; without one, the defaults for a machine without Kubernetes, or with --cri the kubelet's.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A KubeletConfiguration, read as it is; the fields that ebb does not use are named on standard error.
@@ -23,7 +23,12 @@ pub(super) struct ConfigArgs {
 impl ConfigArgs {
     /// Reads and checks the configuration; warnings and unused fields go to standard error.
     pub(super) fn load(&self) -> Result<Config, Failure> {
-        let config = self.read().map_err(|errors| Failure::Input(errors.into()))?;
+        self.load_for(false)
+    }
+
+    /// The same; with pods as the workloads, the defaults are the kubelet's.
+    pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
+        let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;
         for warning in config.limits.warnings() {
             eprintln!("ebb: warning: {warning}");
         }
@@ -36,7 +41,7 @@ impl ConfigArgs {
     /// Reads the configuration anew when its file has changed since the last time, or was never looked at.
     ///
     /// A link counts by what it points to, so a mounted ConfigMap that is swapped is seen.
-    pub(super) fn watch(&self) -> Reload {
+    pub(super) fn watch(&self, pods: bool) -> Reload {
         let args = self.clone();
         let mut last = args.file().and_then(changed_at);
         Box::new(move || {
@@ -45,7 +50,7 @@ impl ConfigArgs {
                 return Ok(None);
             }
             last = now;
-            let config = args.read().map_err(|errors| {
+            let config = args.read(pods).map_err(|errors| {
                 errors.to_string().lines().map(str::to_owned).collect::<Vec<_>>()
             })?;
             policy(&config).map(Some).map_err(|error| vec![error.to_string()])
@@ -61,10 +66,11 @@ impl ConfigArgs {
         self.kubelet_config.as_deref().or(self.config.as_deref())
     }
 
-    fn read(&self) -> Result<Config, ConfigErrors> {
+    fn read(&self, pods: bool) -> Result<Config, ConfigErrors> {
         match (&self.config, &self.kubelet_config) {
             (_, Some(path)) => Config::load_kubelet(path),
             (Some(path), None) => Config::load(path),
+            (None, None) if pods => Config::parse("ebb: {mode: kubernetes}"),
             (None, None) => Ok(Config::standalone_default()),
         }
     }
@@ -79,6 +85,7 @@ pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
         limits: config.limits.clone(),
         measure: measure(config),
         rules: Rules::new(&config.patterns)?,
+        pods_only: config.mode == Mode::Kubernetes,
         text: config.to_yaml(),
     })
 }

@@ -1,6 +1,6 @@
 //! `ebb events`: the kernel events that ebb reacts to, as they happen.
 
-use super::{Failure, colour, runtime};
+use super::{Failure, colour, event_loop};
 use crate::clock::{Boot, Clock};
 use crate::report::Output;
 use anyhow::{Context as _, anyhow};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         options.vital_bytes = bytes;
         options.events_bytes = bytes;
     }
-    runtime()?.block_on(stream(args, &options))
+    event_loop()?.block_on(stream(args, &options))
 }
 
 async fn stream(args: &Args, options: &Options) -> Result<(), Failure> {

@@ -6,11 +6,15 @@ mod check;
 mod complete;
 mod configured;
 mod events;
+mod gc;
+mod images;
 mod node;
 mod plan;
+mod pods;
 mod rank;
 mod replay;
 mod run;
+mod runtime;
 mod snapshot;
 
 use clap::{Parser, Subcommand};
@@ -40,6 +44,12 @@ enum Command {
     Rank(rank::Args),
     /// Decide a recorded incident again, by the same configuration or by another.
     Replay(replay::Args),
+    /// List the pods of the container runtime: what they use, and what is dead in them.
+    Pods(pods::Args),
+    /// List the images of the container runtime: what each takes up alone, when it was last in use, why it stays or when it goes.
+    Images(images::Args),
+    /// Collect dead containers, unused images or orphaned logs now; a dry run unless --enforce is given.
+    Gc(gc::Args),
     /// Print a shell completion script or the manual page.
     Complete(complete::Args),
 }
@@ -90,6 +100,9 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Rank(args) => rank::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Pods(args) => pods::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Gc(args) => gc::run(&args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {
@@ -102,7 +115,7 @@ pub fn main() -> ExitCode {
 }
 
 /// A current-thread runtime: the agent has one loop, and its other work is on threads of its own.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+fn event_loop() -> anyhow::Result<tokio::runtime::Runtime> {
     use anyhow::Context as _;
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().context("cannot start the event loop")

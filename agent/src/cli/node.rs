@@ -13,9 +13,21 @@ pub(super) struct NodeArgs {
     /// The proc mount; the host's, where ebb runs in a container without hostPID.
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc_root: PathBuf,
+    /// The kubelet's root directory: what `nodefs` is. Without one, /var/lib/kubelet where that exists, else /var/lib.
+    #[arg(long, value_name = "DIR")]
+    node_fs: Option<PathBuf>,
 }
 
 impl NodeArgs {
+    /// The directory on the node's own filesystem; `None` where there is none of those that are usual.
+    pub(super) fn node_fs(&self) -> Option<PathBuf> {
+        let usual = || {
+            let dirs = ["/var/lib/kubelet", "/var/lib"].map(PathBuf::from);
+            dirs.into_iter().find(|dir| dir.is_dir())
+        };
+        self.node_fs.clone().or_else(usual)
+    }
+
     /// The node's roots, and how its cgroups are laid out.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => {
             let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-            snapshot::take(&config, roots, layout)?
+            snapshot::take(&config, roots, layout, args.node.node_fs())?
         }
     };
     let history: History = match &args.history {

@@ -2,7 +2,8 @@
 
 use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
-use super::{Failure, colour, runtime};
+use super::runtime::RuntimeArgs;
+use super::{Failure, colour, event_loop};
 use crate::act::{Mode, protect};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -28,6 +29,8 @@ pub(super) struct Args {
     node: NodeArgs,
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
     /// Act. Without this, ebb goes through the same motions and only says what it would do.
     #[arg(long)]
     enforce: bool,
@@ -44,7 +47,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-    let config = args.config.load()?;
+    let config = args.config.load_for(args.runtime.is_given())?;
     let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
     let incidents =
         match args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory)) {
@@ -65,13 +68,26 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
-    let result = runtime()?.block_on(async {
+    let result = event_loop()?.block_on(async {
         let probes = attach(&options, &mut missing)?;
         missing.extend(protect(&roots.proc));
-        let reload = args.config.watch();
-        run::run(Setup { roots, layout, mode, policy, reload, probes, missing, reporter, queue })
-            .await
-            .map_err(Failure::Failed)
+        let reload = args.config.watch(args.runtime.is_given());
+        run::run(Setup {
+            roots,
+            layout,
+            runtime: args.runtime.session(args.node.node_fs(), mode),
+            state_dir: args.runtime.state_dir(),
+            node_fs: args.node.node_fs(),
+            mode,
+            policy,
+            reload,
+            probes,
+            missing,
+            reporter,
+            queue,
+        })
+        .await
+        .map_err(Failure::Failed)
     });
     drained.wait();
     result

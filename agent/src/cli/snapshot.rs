@@ -1,12 +1,14 @@
 //! `ebb snapshot`: this node as policy sees it, for `ebb plan`, for reports and for tests.
 
-use super::Failure;
 use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
+use super::runtime::{RuntimeArgs, Sight};
+use super::{Failure, event_loop};
 use crate::clock::Boot;
 use crate::config::Config;
 use crate::report;
 use crate::sense::Roots;
+use crate::sense::disk::DiskReading;
 use crate::sense::host::CgroupLayout;
 use crate::sense::node::NodeSensor;
 use crate::state::{Depth, NodeState};
@@ -15,6 +17,7 @@ use ebb_policy::snapshot::Workload;
 use ebb_policy::{Signal, Snapshot};
 use std::cmp::Reverse;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 /// Arguments of `ebb snapshot`.
 #[derive(Debug, clap::Args)]
@@ -23,6 +26,8 @@ pub(super) struct Args {
     node: NodeArgs,
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
     /// Form of the snapshot.
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -39,11 +44,22 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.runtime.is_given() {
+        let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
+        for note in &sight.notes {
+            eprintln!("ebb: note: {note}");
+        }
+        return print(&sight.snapshot, args.output);
+    }
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-    let snapshot = take(&args.config.load()?, roots, layout)?;
-    let text = match args.output {
-        Form::Json => super::plan::pretty(&snapshot)? + "\n",
-        Form::Text => lines(&snapshot),
+    let snapshot = take(&args.config.load()?, roots, layout, args.node.node_fs())?;
+    print(&snapshot, args.output)
+}
+
+fn print(snapshot: &Snapshot, form: Form) -> Result<(), Failure> {
+    let text = match form {
+        Form::Json => super::plan::pretty(snapshot)? + "\n",
+        Form::Text => lines(snapshot),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the snapshot")?;
     Ok(())
@@ -73,7 +89,18 @@ pub(super) fn take(
     config: &Config,
     roots: Roots,
     layout: CgroupLayout,
+    node_fs: Option<PathBuf>,
 ) -> Result<Snapshot, Failure> {
+    Ok(look(config, roots, layout, node_fs)?.snapshot(Boot::now()))
+}
+
+/// Reads the node once, in full, for whoever has more to add.
+pub(super) fn look(
+    config: &Config,
+    roots: Roots,
+    layout: CgroupLayout,
+    node_fs: Option<PathBuf>,
+) -> Result<NodeState, Failure> {
     let policy = configured::policy(config).map_err(|e| Failure::Input(e.into()))?;
     let meminfo = roots.proc.join("meminfo");
     let mut sensor =
@@ -82,9 +109,15 @@ pub(super) fn take(
     let cgroup_root = roots.cgroup.clone();
     let mut state = NodeState::new(roots, layout, policy.measure, policy.rules);
     state.observe_node(reading);
+    if let Some(node) = node_fs {
+        state.disk_mut().watch(node);
+    }
+    if let Some(places) = state.disk().places().cloned() {
+        state.disk_mut().observe(DiskReading::of(&places));
+    }
     let now = Boot::now();
     state
         .sample(now, Depth::Full)
         .with_context(|| format!("cannot read the cgroups at {}", cgroup_root.display()))?;
-    Ok(state.snapshot(now))
+    Ok(state)
 }

@@ -6,7 +6,8 @@ use super::{
 use ebb_policy::{
     Millis, Quantity, Signal,
     limits::{
-        ActiveCache, AfterEviction, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims,
+        ActiveCache, AfterEviction, Forecast, ImageOrder, ImageReach, Ladder, Options, Quirks,
+        Ranking, Victims,
     },
 };
 use std::collections::BTreeMap;
@@ -22,6 +23,10 @@ const CACHES: [(&str, ActiveCache); 2] = [
 ];
 const REACHES: [(&str, ImageReach); 2] =
     [("all", ImageReach::All), ("toLowThreshold", ImageReach::ToLowThreshold)];
+const IMAGE_ORDERS: [(&str, ImageOrder); 2] = [
+    ("longestUnused", ImageOrder::LongestUnused),
+    ("leastToPullAgain", ImageOrder::LeastToPullAgain),
+];
 
 /// Reads the options over `defaults`.
 pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
@@ -40,6 +45,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
         images_under_pressure: section
             .choice("imagesUnderPressure", &REACHES)
             .unwrap_or(defaults.images_under_pressure),
+        image_order: section.choice("imageOrder", &IMAGE_ORDERS).unwrap_or(defaults.image_order),
         forecast: section
             .section("forecast")
             .map_or(defaults.forecast, |s| forecast(s, defaults.forecast)),
@@ -145,6 +151,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         disruption_budgets,
         active_cache,
         images_under_pressure,
+        image_order,
         forecast,
         ladder,
         percentage_at_most,
@@ -167,6 +174,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ("disruptionBudgets", Node::Bool(*disruption_budgets)),
         ("activeCache", word(&CACHES, *active_cache)),
         ("imagesUnderPressure", word(&REACHES, *images_under_pressure)),
+        ("imageOrder", word(&IMAGE_ORDERS, *image_order)),
         ("forecast", print_forecast(forecast)),
         ("ladder", print_ladder(ladder)),
         ("percentageAtMost", Node::Map(percentage_at_most.iter().map(bound).collect())),

@@ -7,6 +7,7 @@ pub mod incident;
 pub mod queue;
 mod text;
 
+use crate::act::runtime::Work;
 use crate::act::{Job, Method, Mode};
 use crate::clock::{Boot, Clock};
 use ebb_policy::plan::{Evict, Ranked};
@@ -175,6 +176,56 @@ pub enum Record<'a> {
         /// Of which kinds, for people.
         kinds: String,
     },
+    /// The container runtime is there, or is not.
+    Runtime {
+        /// Whether it is.
+        up: bool,
+        /// Its name and version, or why it is not.
+        what: String,
+    },
+    /// What is dead or unused is being removed.
+    Collecting {
+        /// Dead containers.
+        containers: u64,
+        /// Sandboxes.
+        sandboxes: u64,
+        /// Unused images.
+        images: u64,
+        /// Log directories and links.
+        logs: u64,
+        /// Bytes that the images should free; absent without images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected: Option<u64>,
+    },
+    /// One thing was removed (in a dry run: would have been).
+    Removed {
+        /// What.
+        work: &'a Work,
+        /// Milliseconds that it took.
+        took_ms: f64,
+    },
+    /// One thing was not removed.
+    NotRemoved {
+        /// What.
+        work: &'a Work,
+        /// Why.
+        why: String,
+    },
+    /// All of a collection is over, and the node has been looked at again.
+    Collected {
+        /// How many things were removed.
+        removed: u64,
+        /// How many were not.
+        left_alone: u64,
+        /// Bytes that the removed images should have freed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected: Option<u64>,
+        /// Bytes by which what is available on their filesystem has grown meanwhile, whoever caused it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        measured: Option<i64>,
+        /// Milliseconds from beginning to the second look.
+        took_ms: f64,
+    },
     /// The configuration was read again.
     Reloaded {
         /// Whether the new one is in force.
@@ -242,7 +293,7 @@ pub fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-pub use text::{amount, note, ranked, time_of_day};
+pub use text::{amount, bytes, note, piece, ranked, time_of_day};
 
 /// What a plan's notes say, for people.
 #[must_use]

@@ -1,6 +1,7 @@
 //! Records as lines for people: what happened first, then why.
 
 use super::{Fate, Moment, Record};
+use crate::act::runtime::Work;
 use crate::act::{Mode, Target};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
@@ -132,6 +133,41 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             YELLOW,
             vec![format!("{records} kernel records were lost ({kinds}); the state was read anew")],
         ),
+        Record::Runtime { up: true, what } => (GREEN, vec![format!("runtime: {what}")]),
+        Record::Runtime { up: false, what } => (YELLOW, vec![format!("no runtime: {what}")]),
+        Record::Collecting { containers, sandboxes, images, logs, expected } => {
+            let what = [
+                (*containers, "containers"),
+                (*sandboxes, "sandboxes"),
+                (*images, "images"),
+                (*logs, "logs"),
+            ];
+            let parts = what.iter().filter(|(count, _)| *count > 0);
+            let list: Vec<_> = parts.map(|(count, name)| format!("{count} {name}")).collect();
+            let expected = expected.map(|e| format!(", expected to free {}", bytes(e)));
+            let expected = expected.unwrap_or_default();
+            ("", vec![format!("removing {}{expected}", list.join(", "))])
+        }
+        Record::Removed { work, took_ms } => {
+            (DIM, vec![format!("removed {} in {took_ms:.0} ms", piece(work))])
+        }
+        Record::NotRemoved { work, why } => {
+            (YELLOW, vec![format!("not removed: {}: {why}", piece(work))])
+        }
+        Record::Collected { removed, left_alone, expected, measured, took_ms } => {
+            let not =
+                if *left_alone > 0 { format!(", {left_alone} left alone") } else { String::new() };
+            let freed = match (expected, measured) {
+                (Some(expected), Some(measured)) => format!(
+                    "; freed {}{} where {} were expected",
+                    if *measured < 0 { "-" } else { "" },
+                    bytes(measured.unsigned_abs()),
+                    bytes(*expected)
+                ),
+                _ => String::new(),
+            };
+            (GREEN, vec![format!("removed {removed}{not} in {took_ms:.0} ms{freed}")])
+        }
         Record::Reloaded { accepted: true, .. } => (GREEN, vec!["configuration reloaded".into()]),
         Record::Reloaded { accepted: false, errors } => {
             let mut lines = vec!["configuration refused, the old one stays:".to_owned()];
@@ -148,9 +184,21 @@ fn moment(moment: &Moment) -> String {
     format!("{:>10.1} ms  {}{detail}", moment.after_ms, moment.what)
 }
 
+/// A piece of work for people.
+#[must_use]
+pub fn piece(work: &Work) -> String {
+    match work {
+        Work::RemoveContainer { id, .. } => format!("container {id}"),
+        Work::RemoveSandbox { id } => format!("sandbox {id}"),
+        Work::RemoveImage { id, expected } => format!("image {id} ({})", bytes(*expected)),
+        Work::RemoveLogDir { path } | Work::RemoveLogLink { path } => path.clone(),
+    }
+}
+
 fn target(target: &Target) -> String {
     match target {
         Target::Cgroup { path, .. } => path.display().to_string(),
+        Target::Pod { uid, .. } => format!("pod {uid}"),
         Target::Process { pid, .. } => format!("process {pid}"),
     }
 }
@@ -199,7 +247,8 @@ pub fn amount(signal: Signal, value: u64) -> String {
 }
 
 /// Bytes with a unit of 1024, to one decimal.
-fn bytes(value: u64) -> String {
+#[must_use]
+pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut shown = value as f64;
@@ -238,6 +287,9 @@ pub fn note(note: &Note) -> String {
         Note::ActiveCacheNeeded => "page cache in use comes back when reclaimed".into(),
         Note::ReclaimFirst => "reclaim on the node comes first".into(),
         Note::ReclaimSufficed => "reclaim on the node was enough".into(),
+        Note::LayersUnknown { images } => {
+            format!("the layers of {images} images are not known; each counts with its full size")
+        }
         Note::NoObservation { signal } => format!("{signal} was not observed"),
         other => format!("{other:?}"),
     }

@@ -96,6 +96,9 @@ impl Agent {
         let (gone, stuck) = self.state.departures().look(&proc, at);
         for (departures, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
             for departure in departures {
+                if let (Target::Pod { uid, .. }, Fate::Gone) = (&departure.target, fate) {
+                    self.stop_sandboxes(uid);
+                }
                 if let Some(episode) = self.watches.iter_mut().find_map(|w| w.episode.as_mut()) {
                     let what = match fate {
                         Fate::Gone => "gone",

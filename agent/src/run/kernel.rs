@@ -4,7 +4,7 @@ use super::wake::Wakers;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use crate::report::Record;
-use ebb_probes::{KernelEvent, Lost, OomLimit};
+use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit};
 use std::time::Duration;
 
 impl Agent {
@@ -34,6 +34,14 @@ impl Agent {
                 KernelEvent::MemoryEvent { .. } => {
                     let last = self.state.sampled();
                     self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
+                }
+                // A container has ended. The runtime may tell so too, but not every runtime does.
+                KernelEvent::Cgroup { change: CgroupChange::Populated(false), id, .. } => {
+                    if let Some(runtime) = &self.runtime
+                        && self.state.is_of_a_pod(id)
+                    {
+                        runtime.list();
+                    }
                 }
                 KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
             }

@@ -3,24 +3,27 @@
 //! ```text
 //!            ┌──────────────────────────── wait ◄───────────────────────────────┐
 //!            ▼                                                                   │
-//!  Kernel · Pressure · Tick · Acted · Reload · Shutdown                          │
+//!  Kernel · Pressure · Disk · Runtime · Tick · Acted · Reload · Shutdown        │
 //!            │                                                                   │
 //!            ▼                                                                   │
 //!  look ─► (near or below a threshold) sample ─► decide ─► jobs ─► act (thread) ─┘
 //! ```
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
+mod disk;
 mod episode;
 mod jobs;
 mod kernel;
 mod pass;
 mod rehearse;
+mod runtime;
+pub mod session;
 mod wake;
 mod watch;
 
 use crate::act::{self, Actor, Jobs, Lifeline, Mode};
-use crate::cadence::{Cadence, SHORTEST};
-use crate::clock::Boot;
+use crate::cadence::SHORTEST;
+use crate::clock::{Boot, Clock};
 use crate::report::incident::{Incident, SCHEMA_VERSION};
 use crate::report::queue::Queue;
 use crate::report::{Record, Reporter, ms};
@@ -28,22 +31,29 @@ use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use crate::state::images::{ImageStore, Memory};
 use crate::state::rules::Rules;
 use crate::state::{Depth, NodeState};
 use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{History, Limits, Signal};
+use ebb_policy::{History, Limits};
 use ebb_probes::{Lost, Probes};
+use runtime::RuntimeWatch;
+pub use session::SessionSetup;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 pub use wake::fact_name;
-use wake::{Event, Wakers};
+use wake::{Event, Inboxes, Wakers};
 use watch::{Finding, Watch};
 
 /// Results of jobs that may wait for the loop.
 const WAITING_RESULTS: usize = 256;
+
+/// News of the runtime that may wait for the loop.
+const WAITING_NEWS: usize = 64;
 
 /// Workloads are read again this often even when nothing is near, so that the watchdog has a ranking and a missed event is made good.
 const BACKSTOP: Duration = Duration::from_secs(60);
@@ -66,6 +76,8 @@ pub struct Policy {
     pub measure: Measure,
     /// Protected, preferred, avoided workloads, and priorities.
     pub rules: Rules,
+    /// With a source of pods, nothing but pods may be ended.
+    pub pods_only: bool,
     /// The configuration as text, for incident records.
     pub text: String,
 }
@@ -79,6 +91,12 @@ pub struct Setup {
     pub roots: Roots,
     /// How its cgroups are laid out.
     pub layout: CgroupLayout,
+    /// The kubelet's directory; `None` when filesystems are not to be watched.
+    pub node_fs: Option<PathBuf>,
+    /// The container runtime, where pods come from; `None` without one.
+    pub runtime: Option<SessionSetup>,
+    /// Where images are remembered across restarts; `None` to remember them only while running.
+    pub state_dir: Option<PathBuf>,
     /// Whether to act.
     pub mode: Mode,
     /// What to decide by.
@@ -95,6 +113,12 @@ pub struct Setup {
     pub queue: Queue,
 }
 
+/// The threads that read for the loop.
+struct Desks {
+    disk: disk::DiskWatch,
+    session: Option<session::Session>,
+}
+
 /// The agent at work.
 struct Agent {
     state: NodeState,
@@ -102,7 +126,13 @@ struct Agent {
     policy: Policy,
     reload: Reload,
     history: History,
-    watches: [Watch; 2],
+    watches: Vec<Watch>,
+    disk: disk::DiskWatch,
+    runtime: Option<RuntimeWatch>,
+    memory: Option<Memory>,
+    mode: Mode,
+    /// When everything was last decided on, disk and the runtime too.
+    whole_pass: Option<Boot>,
     jobs: Jobs,
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
@@ -138,35 +168,72 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let janitor = actor(setup.mode)?;
     let mut understudy = actor(Mode::DryRun)?;
     let probes = setup.probes.take();
-    let wakers = Wakers::new(probes, inbox, &setup.roots, setup.mode)?;
-    let mut agent = Agent::new(setup, jobs, lifeline)?;
+    let (readings, disk_inbox) = mpsc::channel(1);
+    let disk =
+        disk::DiskWatch::start(readings).context("cannot start the reader of filesystems")?;
+    let (news, news_inbox) = mpsc::channel(WAITING_NEWS);
+    let session = match setup.runtime.take() {
+        Some(runtime) => {
+            let session = session::start(runtime, Clock::anchored_now(), news);
+            Some(session.context("cannot start the thread for the container runtime")?)
+        }
+        None => None,
+    };
+    let inboxes = Inboxes { acted: inbox, disk: disk_inbox, news: news_inbox };
+    let wakers = Wakers::new(probes, inboxes, &setup.roots, setup.mode)?;
+    let memory = setup.state_dir.take();
+    let mut agent = Agent::new(setup, jobs, lifeline, Desks { disk, session })?;
+    if let Some(dir) = memory {
+        agent.remember_in(&dir);
+    }
     agent.missing.extend(wakers.missing().iter().cloned());
     agent.begin(&wakers, &mut understudy);
     drop(understudy);
     agent.release_all(&janitor, "an earlier run left it slowed down or stopped: undone");
     agent.until_told_to_stop(wakers).await;
     agent.release_all(&janitor, "no longer slowed down or stopped");
+    if let Some(memory) = agent.memory.take() {
+        memory.finish(agent.history.images.as_ref());
+    }
     Ok(())
 }
 
 impl Agent {
-    fn new(setup: Setup, jobs: Jobs, lifeline: Arc<Lifeline>) -> Result<Self> {
-        let Setup { roots, layout, mode: _, policy, reload, probes: _, missing, reporter, queue } =
-            setup;
+    fn new(setup: Setup, jobs: Jobs, lifeline: Arc<Lifeline>, desks: Desks) -> Result<Self> {
+        let Setup {
+            roots,
+            layout,
+            node_fs,
+            runtime: _,
+            state_dir: _,
+            mode,
+            policy,
+            reload,
+            probes: _,
+            missing,
+            reporter,
+            queue,
+        } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
         let rules = policy.rules.clone();
-        let state = NodeState::new(roots.clone(), layout, policy.measure, rules);
+        let mut state = NodeState::new(roots.clone(), layout, policy.measure, rules);
+        state.pods_mut().set_pods_only(policy.pods_only);
+        if let Some(path) = node_fs {
+            state.disk_mut().watch(path);
+        }
         Ok(Self {
             state,
             sensor,
             policy,
             reload,
             history: History::default(),
-            watches: [
-                Watch::new(Signal::MemoryAvailable, Cadence::memory()),
-                Watch::new(Signal::PidAvailable, Cadence::pids()),
-            ],
+            watches: Watch::all(),
+            disk: desks.disk,
+            runtime: desks.session.map(RuntimeWatch::new),
+            memory: None,
+            mode,
+            whole_pass: None,
             jobs,
             job_number: 0,
             names: BTreeMap::new(),
@@ -183,6 +250,23 @@ impl Agent {
             missing,
             thresholds: Vec::new(),
         })
+    }
+
+    /// Remembers images in `dir` from now on; where that cannot be, says so and goes on.
+    fn remember_in(&mut self, dir: &Path) {
+        let now = self.state.clock().time(Boot::now());
+        let known = ImageStore::open(dir).and_then(|store| store.load(now));
+        let memory = known.map_err(anyhow::Error::from).and_then(|known| {
+            let memory = Memory::start(dir.to_owned(), known.clone().unwrap_or_default())?;
+            self.history.images = known;
+            Ok(memory)
+        });
+        match memory {
+            Ok(memory) => self.memory = Some(memory),
+            Err(error) => self
+                .missing
+                .push(format!("what is remembered of images does not outlive this run: {error:#}")),
+        }
     }
 
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
@@ -203,6 +287,7 @@ impl Agent {
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
         let mut batch = Vec::new();
         loop {
+            self.ask_for_disk();
             let wait = self.wait();
             self.lifeline.beat(wait);
             match wakers.wait(wait, &mut batch).await {
@@ -214,6 +299,8 @@ impl Agent {
                     );
                     self.reporter.tell(&Record::Degraded { what });
                 }
+                Event::Disk(reading) => self.on_disk(reading),
+                Event::Runtime(news) => self.on_runtime(*news),
                 Event::Pressure => self.look(false),
                 Event::Tick => {
                     self.on_tick(&wakers);
@@ -251,17 +338,22 @@ impl Agent {
     /// How long nothing can happen that would not wake the loop by itself.
     fn wait(&self) -> Duration {
         let mut wait = BACKSTOP;
-        for watch in &self.watches {
+        for watch in self.quick_watches() {
             wait = watch.wait().map_or(wait, |w| w.min(wait));
         }
         let now = Boot::now();
-        for at in [self.wake_at, self.state.next_departure_change()].into_iter().flatten() {
+        if let Some(at) = self.disk.due() {
             wait = wait.min(at.since(now));
         }
-        if self.watches.iter().any(|w| w.episode.is_some()) {
+        let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
+        let others = [self.wake_at, self.state.next_departure_change(), collector];
+        for at in others.into_iter().flatten() {
+            wait = wait.min(at.since(now));
+        }
+        if self.quick_watches().any(|w| w.episode.is_some()) {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
             let is_moving =
-                self.state.has_departures() || self.watches.iter().any(|w| !w.is_below());
+                self.state.has_departures() || self.quick_watches().any(|w| !w.is_below());
             wait = wait.min(if is_moving { SHORTEST * 2 } else { SHORTEST * 10 });
         }
         wait.max(SHORTEST)
@@ -283,6 +375,7 @@ impl Agent {
         match (self.reload)() {
             Ok(Some(policy)) => {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
+                self.state.pods_mut().set_pods_only(policy.pods_only);
                 self.policy = policy;
                 self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
                 self.look(true);
@@ -305,12 +398,13 @@ impl Agent {
             }
         }
         let Some(at) = self.state.reading().map(|r| r.at) else { return };
-        let values =
-            [self.state.memory_available(), self.state.reading().and_then(|r| r.pids_available())];
         let mut is_near = false;
         let mut is_below = false;
-        for (n, value) in values.into_iter().enumerate() {
-            match self.watch_observe(n, at, value) {
+        for n in 0..self.watches.len() {
+            if !self.watches.get(n).is_some_and(Watch::is_quick) {
+                continue;
+            }
+            match self.watch_observe(n, at) {
                 Finding::Clear => {}
                 Finding::Near => is_near = true,
                 Finding::Crossed(_) | Finding::Below => is_below = true,
@@ -321,16 +415,17 @@ impl Agent {
             (Duration::ZERO, Depth::Full)
         } else if is_below {
             (FRESH, Depth::Memory)
-        } else if self.watches.iter().any(Watch::is_imminent) {
+        } else if self.quick_watches().any(Watch::is_imminent) {
             // Reading the workloads now would only delay the look that finds the threshold crossed.
             (BACKSTOP, Depth::Memory)
-        } else if is_near || self.watches.iter().any(|w| w.episode.is_some()) {
+        } else if is_near || self.quick_watches().any(|w| w.episode.is_some()) {
             (FOLLOW, Depth::Full)
         } else {
             (BACKSTOP, Depth::Full)
         };
         self.local_due = false;
-        let is_due = self.wake_at.is_some_and(|wake| wake <= at);
+        let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
+        let is_due = [self.wake_at, collector].into_iter().flatten().any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
         if is_old && let Err(error) = self.state.sample(at, depth) {
             tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
@@ -341,8 +436,15 @@ impl Agent {
         self.close_episodes(at);
     }
 
-    fn watch_observe(&mut self, n: usize, at: Boot, value: Option<u64>) -> Finding {
+    /// The watches that each look at the node serves.
+    fn quick_watches(&self) -> impl Iterator<Item = &Watch> {
+        self.watches.iter().filter(|watch| watch.is_quick())
+    }
+
+    /// Compares what is left by the `n`th watch's signal with its threshold; a crossing begins an episode.
+    fn watch_observe(&mut self, n: usize, at: Boot) -> Finding {
         let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
+        let value = self.state.available(watch.signal);
         let finding = watch.observe(at, value);
         if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
             (finding, value, watch.nearest)

@@ -1,11 +1,13 @@
 //! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
 
 use super::Agent;
+use super::runtime::keep_what_was_left_out;
 use super::watch::need;
-use crate::act::{LastResort, Rung, Step};
+use crate::act::{LastResort, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::report::{self, Record};
+use crate::state::Extent;
 use ebb_policy::plan::{Action, Evict, Note, Strength, ThresholdState, ThresholdStatus};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{Plan, Signal, Snapshot, decide, rank};
@@ -17,9 +19,23 @@ const SHOWN: usize = 10;
 impl Agent {
     /// Decides on what is known at `at`, and sets it in motion.
     pub(super) fn pass(&mut self, at: Boot) {
-        let snapshot = self.state.snapshot(at);
-        let (plan, next) = decide(&snapshot, &self.policy.limits, &self.history);
+        let extent = self.extent(at);
+        let mut snapshot = self.state.snapshot_of(at, extent);
+        self.prepare(&mut snapshot, extent, at);
+        // A reclaim that is under way is not gone on with on a snapshot that says nothing of disk.
+        let reclaiming = match extent {
+            Extent::Quick => self.history.reclaiming.take(),
+            Extent::Everything => None,
+        };
+        let (plan, mut next) = decide(&snapshot, &self.policy.limits, &self.history);
+        if extent == Extent::Quick {
+            next.reclaiming = reclaiming;
+            keep_what_was_left_out(&mut self.history, &mut next);
+        }
         let before = std::mem::replace(&mut self.history, next);
+        if let (Some(memory), Some(images)) = (&mut self.memory, &self.history.images) {
+            memory.note(images);
+        }
         for watch in &mut self.watches {
             watch.take_thresholds(&plan);
         }
@@ -45,6 +61,10 @@ impl Agent {
         // From here on nothing is urgent any more: the worker has its jobs.
         self.leave_last_resort(&snapshot);
         self.tell_of_local_pressure(&plan);
+        if extent == Extent::Everything {
+            self.ask_for_usage(&snapshot, at);
+            self.collect(&plan, at);
+        }
         if evictions.is_empty() {
             self.tell_of_holding(&plan);
             return;
@@ -70,10 +90,14 @@ impl Agent {
 
     fn evict(&mut self, evict: &Evict, plan: &Plan) {
         let Some(target) = self.state.target(&evict.workload) else { return };
-        // A cgroup or a process has no hooks to run and nobody who gives it a second: below a hard threshold it goes at once.
-        let grace = match evict.strength {
-            Some(Strength::Soft) => Duration::from_secs(evict.grace.0),
-            Some(Strength::Hard) | None => Duration::ZERO,
+        let own = Duration::from_secs(evict.grace.0);
+        let grace = match (&target, evict.strength, evict.signal) {
+            (_, Some(Strength::Soft), _) => own,
+            // Memory that has run out does not wait for anybody.
+            (Target::Pod { .. }, _, Some(signal)) if signal.is_memory() => Duration::ZERO,
+            (Target::Pod { .. }, _, _) => own,
+            // A cgroup or a process has no hooks to run and nobody who gives it a second: below a hard threshold it goes at once.
+            (Target::Cgroup { .. } | Target::Process { .. }, _, _) => Duration::ZERO,
         };
         let step = if grace.is_zero() { Step::Kill } else { Step::Terminate };
         let need = plan.handled.as_ref().and_then(|handled| {
@@ -87,6 +111,13 @@ impl Agent {
         });
         let free = evict.expected_free.unwrap_or(0);
         self.state.departures().begin(evict.workload.clone(), target.clone(), grace, free);
+        if let Target::Pod { uid, .. } = &target {
+            self.state.pods_mut().note_evicted(uid);
+            // The runtime asks the containers to end, and knows how each wants to be asked. What is left at the deadline is killed without it.
+            if step == Step::Terminate && self.stop_by_runtime(uid, grace) {
+                return;
+            }
+        }
         self.give(target, step, need);
     }
 

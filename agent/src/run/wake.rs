@@ -1,7 +1,9 @@
 //! Everything that can wake the loop, in the order in which it is heard.
 
+use super::session::News;
 use crate::act::{Acted, Mode};
 use crate::sense::Roots;
+use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
 use ebb_probes::{Fact, KernelEvent, Lost, ProbeState, Probes, RingError, Totals};
@@ -24,6 +26,10 @@ pub(super) enum Event {
     Kernel,
     /// The kernel will tell nothing more.
     KernelLost(RingError),
+    /// The filesystems were read.
+    Disk(DiskReading),
+    /// The container runtime, or what was asked of it.
+    Runtime(Box<News>),
     /// Tasks stall for memory.
     Pressure,
     /// Time is up.
@@ -34,10 +40,17 @@ pub(super) enum Event {
     Shutdown(&'static str),
 }
 
+/// Where the threads that work for the loop leave what they have to say.
+pub(super) struct Inboxes {
+    pub(super) acted: Receiver<Acted>,
+    pub(super) disk: Receiver<DiskReading>,
+    pub(super) news: Receiver<News>,
+}
+
 /// All sources of events.
 pub(super) struct Wakers {
     probes: Option<Probes>,
-    acted: Receiver<Acted>,
+    inboxes: Inboxes,
     trigger: Option<AsyncFd<Trigger>>,
     hangup: Signal,
     terminate: Signal,
@@ -53,7 +66,7 @@ impl Wakers {
     /// When signals cannot be received: then the agent could not be stopped in order.
     pub(super) fn new(
         probes: Option<Probes>,
-        acted: Receiver<Acted>,
+        inboxes: Inboxes,
         roots: &Roots,
         mode: Mode,
     ) -> Result<Self> {
@@ -72,7 +85,7 @@ impl Wakers {
         let on = |kind| signal(kind).context("cannot receive signals");
         Ok(Self {
             probes,
-            acted,
+            inboxes,
             trigger,
             hangup: on(SignalKind::hangup())?,
             terminate: on(SignalKind::terminate())?,
@@ -84,7 +97,8 @@ impl Wakers {
 
     /// Waits for the next event, at most `wait`. What the kernel told is appended to `batch`.
     pub(super) async fn wait(&mut self, wait: Duration, batch: &mut Vec<KernelEvent>) -> Event {
-        let Self { probes, acted, trigger, hangup, terminate, interrupt, .. } = self;
+        let Self { probes, inboxes, trigger, hangup, terminate, interrupt, .. } = self;
+        let Inboxes { acted, disk, news } = inboxes;
         let event = tokio::select! {
             biased;
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
@@ -95,6 +109,8 @@ impl Wakers {
                 Err(error) => Event::KernelLost(error),
             },
             () = stalled(trigger) => Event::Pressure,
+            Some(reading) = disk.recv() => Event::Disk(reading),
+            Some(news) = news.recv() => Event::Runtime(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
             () = tokio::time::sleep(wait) => Event::Tick,
         };

@@ -1,4 +1,4 @@
-//! The signals that can run out in milliseconds, each with its threshold, its trend and its episode.
+//! The signals that are watched, each with its threshold, its trend and its episode.
 
 use super::episode::Episode;
 use crate::act::Need;
@@ -28,6 +28,8 @@ pub(super) struct Watch {
     /// The highest hard threshold.
     hard: Option<u64>,
     pub(super) available: Option<u64>,
+    /// It was near its threshold or below it when last looked at.
+    is_close: bool,
 }
 
 /// What one look at a signal found.
@@ -45,7 +47,38 @@ pub(super) enum Finding {
 
 impl Watch {
     pub(super) fn new(signal: Signal, cadence: Cadence) -> Self {
-        Self { signal, cadence, episode: None, nearest: None, hard: None, available: None }
+        Self {
+            signal,
+            cadence,
+            episode: None,
+            nearest: None,
+            hard: None,
+            available: None,
+            is_close: false,
+        }
+    }
+
+    /// One watch for each signal that this agent observes: memory and task ids, then disk.
+    pub(super) fn all() -> Vec<Self> {
+        let on_disk = [
+            (Signal::NodeFsAvailable, Cadence::disk()),
+            (Signal::NodeFsInodesFree, Cadence::inodes()),
+            (Signal::ImageFsAvailable, Cadence::disk()),
+            (Signal::ImageFsInodesFree, Cadence::inodes()),
+            (Signal::ContainerFsAvailable, Cadence::disk()),
+            (Signal::ContainerFsInodesFree, Cadence::inodes()),
+        ];
+        let mut watches = vec![
+            Self::new(Signal::MemoryAvailable, Cadence::memory()),
+            Self::new(Signal::PidAvailable, Cadence::pids()),
+        ];
+        watches.extend(on_disk.into_iter().map(|(signal, cadence)| Self::new(signal, cadence)));
+        watches
+    }
+
+    /// Whether it can run out within milliseconds; disk takes longer, and looking at it may block.
+    pub(super) fn is_quick(&self) -> bool {
+        matches!(self.signal, Signal::MemoryAvailable | Signal::PidAvailable)
     }
 
     /// Takes over the thresholds that `plan` resolved.
@@ -60,6 +93,17 @@ impl Watch {
 
     /// Takes in what is available.
     pub(super) fn observe(&mut self, at: Boot, available: Option<u64>) -> Finding {
+        let finding = self.find(at, available);
+        self.is_close = finding != Finding::Clear;
+        finding
+    }
+
+    /// Whether it was near its threshold or below it when last looked at.
+    pub(super) fn is_close(&self) -> bool {
+        self.is_close
+    }
+
+    fn find(&mut self, at: Boot, available: Option<u64>) -> Finding {
         self.available = available;
         let Some(available) = available else { return Finding::Clear };
         self.cadence.observe(at, available);

@@ -3,20 +3,27 @@
 //! ```text
 //!  /proc/meminfo, loadavg, pressure ─► node   ─┐
 //!  cgroup v2 tree                   ─► cgroup ─┼─► state
-//!  /proc/PID (cgroup v1 hosts)      ─► process─┘
+//!  /proc/PID (cgroup v1 hosts)      ─► process─┤
+//!  filesystems, logs, manifests     ─► disk, logs, manifests, usage ─┤
+//!  the container runtime            ─► runtime ─┘
 //! ```
 //! Each reader takes its root directory as an argument ([`Roots`]), so a fake node is a temporary directory.
 //! What the kernel does not offer is `None`; nothing here guesses.
 //! Deliberately elsewhere: BPF (the crate `ebb-probes`), and every write (`act`).
 
 pub mod cgroup;
+pub mod disk;
 pub mod file;
 pub mod host;
+pub mod logs;
+pub mod manifests;
 pub mod meminfo;
 pub mod node;
 pub mod process;
 pub mod psi;
+pub mod runtime;
 pub mod tree;
+pub mod usage;
 
 use std::path::PathBuf;
 

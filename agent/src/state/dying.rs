@@ -173,9 +173,26 @@ impl Departures {
 impl Left {
     /// `None` for a single process: what it holds goes all at once.
     fn of(target: &Target) -> Option<Self> {
-        let Target::Cgroup { id, path } = target else { return None };
-        let usage = Cgroup::open(path, *id).ok()?.read_usage(&mut Vec::new());
-        Some(Self { processes: usage.pids, memory: usage.current })
+        let of = |id: u64, path: &Path| {
+            let usage = Cgroup::open(path, id).ok()?.read_usage(&mut Vec::new());
+            Some(Self { processes: usage.pids, memory: usage.current })
+        };
+        match target {
+            Target::Cgroup { id, path } => of(*id, path),
+            Target::Pod { payloads, .. } => {
+                let each = payloads.iter().filter_map(|payload| of(payload.id, &payload.path));
+                each.reduce(Self::plus)
+            }
+            Target::Process { .. } => None,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        Self {
+            processes: sum(self.processes, other.processes),
+            memory: sum(self.memory, other.memory),
+        }
     }
 
     fn is_less_than(self, before: Self) -> bool {
@@ -188,11 +205,13 @@ impl Left {
 
 /// Whether nothing of the target runs any more. A zombie holds no memory, and its parent's tardiness is not ours to wait for.
 fn is_gone(target: &Target, proc: &Path) -> bool {
+    let is_empty = |id: u64, path: &Path| match Cgroup::open(path, id) {
+        Ok(cgroup) => cgroup.populated(&mut Vec::new()) != Some(true),
+        Err(_) => true,
+    };
     match target {
-        Target::Cgroup { id, path } => match Cgroup::open(path, *id) {
-            Ok(cgroup) => cgroup.populated(&mut Vec::new()) != Some(true),
-            Err(_) => true,
-        },
+        Target::Cgroup { id, path } => is_empty(*id, path),
+        Target::Pod { payloads, .. } => payloads.iter().all(|p| is_empty(p.id, &p.path)),
         Target::Process { pid, start } => Process::read(proc, *pid).is_none_or(|process| {
             process.id != ProcessId { pid: *pid, start: *start } || process.state == 'Z'
         }),

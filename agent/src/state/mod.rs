@@ -9,11 +9,16 @@
 //! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
 //! What is gone is forgotten at once.
 
+mod disk;
 mod dying;
+pub mod images;
+mod pods;
 pub mod rules;
 mod tracked;
 
+pub use disk::Disk;
 pub use dying::{Departure, Departures};
+pub use pods::Pods;
 
 use crate::act::Target;
 use crate::clock::{Boot, Clock};
@@ -22,6 +27,7 @@ use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeReading;
 use crate::sense::process::{Process, ProcessId};
+use crate::sense::runtime::Inventory;
 use crate::sense::tree::Tree;
 use ebb_policy::snapshot::{
     NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory, WorkloadKey,
@@ -50,6 +56,15 @@ pub enum Depth {
     Full,
 }
 
+/// How much of what is known a snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Memory, task ids and workloads: what is decided on by the millisecond.
+    Quick,
+    /// Disk, containers, images and logs too.
+    Everything,
+}
+
 /// Everything that is known of the node.
 #[derive(Debug)]
 pub struct NodeState {
@@ -65,6 +80,8 @@ pub struct NodeState {
     cgroups: BTreeMap<u64, Tracked>,
     processes: Vec<Process>,
     departures: Departures,
+    disk: Disk,
+    pods: Pods,
     found_protected: BTreeMap<Target, ProtectedReason>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
@@ -91,6 +108,8 @@ impl NodeState {
             cgroups: BTreeMap::new(),
             processes: Vec::new(),
             departures: Departures::default(),
+            disk: Disk::default(),
+            pods: Pods::default(),
             found_protected: BTreeMap::new(),
             reading: None,
             sampled: None,
@@ -186,7 +205,7 @@ impl NodeState {
             };
             self.found_protected.retain(|target, _| match target {
                 Target::Process { pid, start } => is_there(*pid, *start),
-                Target::Cgroup { .. } => false,
+                Target::Cgroup { .. } | Target::Pod { .. } => false,
             });
         }
         self.sampled = Some(now);
@@ -240,6 +259,12 @@ impl NodeState {
         by_size.into_iter().take(READ_IN_FULL).map(|(_, id)| id).collect()
     }
 
+    /// Whether `id` is the cgroup of a container or sandbox that the runtime told of.
+    #[must_use]
+    pub fn is_of_a_pod(&self, id: u64) -> bool {
+        self.tree.get(id).is_some_and(|node| self.pods.owner(&node.path).is_some())
+    }
+
     /// Makes the followed workloads those that the tree has now.
     fn follow_workloads(&mut self) {
         let chosen = self.rules.chosen().map(|globs| |path: &Path| globs.is_match(path));
@@ -250,6 +275,9 @@ impl NodeState {
         self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok());
         self.found_protected.retain(|target, _| match target {
             Target::Cgroup { id, .. } => wanted.binary_search(id).is_ok(),
+            Target::Pod { payloads, .. } => {
+                payloads.iter().any(|payload| wanted.binary_search(&payload.id).is_ok())
+            }
             Target::Process { .. } => false,
         });
         for id in wanted {
@@ -257,7 +285,8 @@ impl NodeState {
                 continue;
             }
             let Some(node) = self.tree.get(id) else { continue };
-            if let Some(new) = Tracked::new(id, node, &self.tree, &self.rules, &self.roots) {
+            if let Some(mut new) = Tracked::new(id, node, &self.tree, &self.rules, &self.roots) {
+                new.owner = self.pods.owner(&node.path).cloned();
                 self.cgroups.insert(id, new);
             }
         }
@@ -286,6 +315,47 @@ impl NodeState {
         self.tree.get(id).map(|node| format!("/{}", node.path.display()))
     }
 
+    /// The node's filesystems.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// The node's filesystems, to say where they are and what was read of them.
+    pub fn disk_mut(&mut self) -> &mut Disk {
+        &mut self.disk
+    }
+
+    /// What the runtime has.
+    #[must_use]
+    pub fn pods(&self) -> &Pods {
+        &self.pods
+    }
+
+    /// Takes in what the runtime has.
+    pub fn observe_inventory(&mut self, inventory: Inventory) {
+        self.pods.observe(inventory);
+        for tracked in self.cgroups.values_mut() {
+            let path = tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path);
+            tracked.owner = self.pods.owner(path).cloned();
+        }
+    }
+
+    /// What the runtime has, to take in what else it tells.
+    pub fn pods_mut(&mut self) -> &mut Pods {
+        &mut self.pods
+    }
+
+    /// What is left by `signal`, as last read.
+    #[must_use]
+    pub fn available(&self, signal: Signal) -> Option<u64> {
+        match signal {
+            Signal::MemoryAvailable => self.memory_available(),
+            Signal::PidAvailable => self.reading?.pids_available(),
+            other => self.disk.available(other),
+        }
+    }
+
     /// What is on its way out.
     #[must_use]
     pub fn departures(&mut self) -> &mut Departures {
@@ -300,7 +370,7 @@ impl NodeState {
         }
         match target {
             Target::Cgroup { id, .. } => self.cgroups.get(id).map(|t| t.key.clone()),
-            Target::Process { .. } => None,
+            Target::Pod { .. } | Target::Process { .. } => None,
         }
     }
 
@@ -316,6 +386,11 @@ impl NodeState {
             let path = self.cgroups.get(&id.0)?.path.clone();
             return Some(Target::Cgroup { id: id.0, path });
         }
+        if let (Some(uid), None) = (&key.uid, key.process) {
+            let payloads =
+                self.pods.payloads(uid, &self.roots.cgroup, |path| self.tree.id_of(path));
+            return (!payloads.is_empty()).then(|| Target::Pod { uid: uid.clone(), payloads });
+        }
         let process = key.process?;
         Some(Target::Process { pid: i32::try_from(process.pid).ok()?, start: process.start_time })
     }
@@ -323,6 +398,12 @@ impl NodeState {
     /// The node as policy sees it.
     #[must_use]
     pub fn snapshot(&self, now: Boot) -> Snapshot {
+        self.snapshot_of(now, Extent::Everything)
+    }
+
+    /// The node as policy sees it, or a part of it.
+    #[must_use]
+    pub fn snapshot_of(&self, now: Boot, extent: Extent) -> Snapshot {
         let taken_at = self.clock.time(now);
         let mut snapshot = Snapshot::at(taken_at);
         snapshot.agent_started_at = Some(self.started_at);
@@ -330,16 +411,24 @@ impl NodeState {
             self.fill_node(&mut snapshot, reading);
         }
         let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
-        let cgroups = self.cgroups.values().map(|t| t.workload(&self.clock));
+        let cgroups = self.cgroups.values();
+        let cgroups = cgroups.map(|tracked| (tracked.owner.clone(), tracked.workload(&self.clock)));
         let processes = self.processes.iter().filter_map(|process| {
             tracked::process_workload(process, &self.rules, &self.roots, observed_at)
         });
-        snapshot.workloads = cgroups.chain(processes).collect();
+        snapshot.workloads = processes.collect();
+        self.pods.add_workloads(&mut snapshot, cgroups);
+        if extent == Extent::Everything {
+            self.pods.add_runtime(&mut snapshot);
+            self.disk.fill(&mut snapshot, &self.clock);
+        }
         for workload in &mut snapshot.workloads {
             workload.dying = self.departures.dying(&workload.key, &self.clock);
-            workload.protected = workload
-                .protected
-                .or_else(|| self.found_protected.get(&self.target(&workload.key)?).copied());
+            // To find a target takes a search, and hardly ever is one found protected.
+            if workload.protected.is_none() && !self.found_protected.is_empty() {
+                let target = self.target(&workload.key);
+                workload.protected = target.and_then(|t| self.found_protected.get(&t).copied());
+            }
         }
         snapshot
     }

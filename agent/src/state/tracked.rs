@@ -1,5 +1,6 @@
 //! One workload as the agent follows it: a cgroup held open, with what was last read of it.
 
+use super::pods::Owner;
 use super::rules::Rules;
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
@@ -31,6 +32,8 @@ pub(super) struct Tracked {
     priority: Option<i32>,
     /// What was read last, and when.
     last: Option<(Boot, Usage)>,
+    /// The pod that it belongs to, if it does.
+    pub(super) owner: Option<Owner>,
     /// `max` of `memory.events` went up between the last two readings.
     ran_into_limit: bool,
 }
@@ -68,6 +71,7 @@ impl Tracked {
             priority: rules.priority(&node.path),
             path,
             last: None,
+            owner: None,
             ran_into_limit: false,
         })
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod fake_node;
+mod pods;
 
 use fake_node::{FakeNode, wait_for};
 use serde_json::Value;
@@ -69,6 +70,12 @@ impl Agent {
                 return line;
             }
         }
+    }
+
+    /// Ends the agent without giving it time for anything.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Ends the agent in order and returns everything it has written.

@@ -1,8 +1,8 @@
 //! Configurations made up at random, valid ones.
 use ebb_policy::Signal;
 use ebb_policy::limits::{
-    ActiveCache, AfterEviction, Forecast, ImageReach, Ladder, Limits, Options, Quirks, Ranking,
-    RawEviction, Victims,
+    ActiveCache, AfterEviction, Forecast, ImageOrder, ImageReach, Ladder, Limits, Options, Quirks,
+    Ranking, RawEviction, Victims,
 };
 use proptest::collection::btree_map;
 use proptest::option::of;
@@ -29,7 +29,7 @@ fn by_signal(
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (any::<[bool; 16]>(), 1..5_u32).prop_map(|(flags, max_victims)| {
+    (any::<[bool; 17]>(), 1..5_u32).prop_map(|(flags, max_victims)| {
         let mut flags = flags.into_iter().cycle();
         let mut flag = || flags.next().unwrap_or_default();
         Options {
@@ -45,6 +45,11 @@ fn options() -> impl Strategy<Value = Options> {
                 ImageReach::All
             } else {
                 ImageReach::ToLowThreshold
+            },
+            image_order: if flag() {
+                ImageOrder::LongestUnused
+            } else {
+                ImageOrder::LeastToPullAgain
             },
             max_victims,
             count_dying: flag(),

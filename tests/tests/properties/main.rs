@@ -1,7 +1,8 @@
 //! What holds of every plan, whatever the node looks like.
 //!
-//! [`node`] makes snapshots up, adversarial figures included; [`config`] configurations; the properties are in [`plans`] and [`texts`].
+//! [`node`] makes snapshots up, adversarial figures included; [`config`] configurations; the properties are in [`plans`], [`layers`] and [`texts`].
 mod config;
+mod layers;
 mod node;
 mod plans;
 mod texts;

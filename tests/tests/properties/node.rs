@@ -295,7 +295,8 @@ fn runtime() -> BoxedStrategy<Runtime> {
     };
     let container = (0..9_u32, 0..2_u32, states(), moment(), 0..4_u32, 0..4_u32);
     let sandbox = (0..9_u32, any::<bool>(), moment());
-    let image = (figure(), prop::bool::weighted(0.2), of(moment()), of(moment()));
+    let layers = of(vec((0..6_u32).prop_map(|n| format!("l{n}")), 0..4));
+    let image = (figure(), prop::bool::weighted(0.2), of(moment()), of(moment()), layers);
     let link = (any::<bool>(), of(states()), any::<bool>());
     (
         vec(container, 0..7),
@@ -320,7 +321,8 @@ fn runtime() -> BoxedStrategy<Runtime> {
                 Sandbox { id: format!("s{n}"), pod_uid: format!("u{pod}"), ready, created_at }
             });
             let images = (0..).zip(images).map(
-                |(n, (size, pinned, last_used, first_detected)): (u32, _)| Image {
+                |(n, (size, pinned, last_used, first_detected, layers)): (u32, _)| Image {
+                    layers,
                     id: format!("i{n}"),
                     runtime_handler: None,
                     tags: Vec::new(),
@@ -359,7 +361,9 @@ pub(crate) fn snapshot() -> BoxedStrategy<Snapshot> {
     let layout =
         of(select(vec![FsLayout::Single, FsLayout::DedicatedImageFs, FsLayout::SplitImageFs]));
     let pressure = of((of(figure()), of(figure())));
-    (workloads(), signals, layout, facts(), runtime(), any::<bool>(), pressure, of(moment()))
+    let sizes = btree_map((0..6_u32).prop_map(|n| format!("l{n}")), figure(), 0..6);
+    let runtime = (runtime(), sizes);
+    (workloads(), signals, layout, facts(), runtime, any::<bool>(), pressure, of(moment()))
         .prop_map(
             |(
                 workloads,
@@ -371,7 +375,7 @@ pub(crate) fn snapshot() -> BoxedStrategy<Snapshot> {
                 pressure,
                 agent_started_at,
             )| {
-                let (containers, sandboxes, images, log_dirs, log_links) = runtime;
+                let ((containers, sandboxes, images, log_dirs, log_links), layers) = runtime;
                 Snapshot {
                     workloads,
                     signals,
@@ -380,6 +384,7 @@ pub(crate) fn snapshot() -> BoxedStrategy<Snapshot> {
                     containers,
                     sandboxes,
                     images,
+                    layers,
                     log_dirs,
                     log_links,
                     sources_ready,

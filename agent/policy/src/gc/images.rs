@@ -1,8 +1,9 @@
 //! Unused images: by age, then by space, the longest unused first.
+use super::layers::Shelf;
 use crate::{
     Secs, Signal, Time,
     history::{History, ImageRecord},
-    limits::ImageGcPolicy,
+    limits::{ImageGcPolicy, ImageOrder, Options},
     plan::{
         Action, EventType, KeepReason, Kept, NodeEvent, Note, Plan, RemoveImage, RemoveReason,
         Subject,
@@ -20,6 +21,8 @@ use alloc::{
 #[derive(Clone, Copy)]
 struct Known<'a> {
     image: &'a Image,
+    /// Its place among the snapshot's images.
+    place: usize,
     record: ImageRecord,
 }
 
@@ -27,6 +30,8 @@ struct Known<'a> {
 pub(crate) struct Candidates<'a> {
     images: Vec<Known<'a>>,
     now: Time,
+    /// Where the runtime tells of layers.
+    shelf: Option<Shelf>,
 }
 
 /// How an image is remembered: by id, and by handler where images are kept per handler.
@@ -52,7 +57,7 @@ pub(crate) fn detect<'a>(
     let old = before.images.as_ref();
     let mut records = BTreeMap::new();
     let mut images = Vec::new();
-    for image in &snapshot.images {
+    for (place, image) in snapshot.images.iter().enumerate() {
         let key = record_key(image);
         let mut record = old.and_then(|old| old.get(&key)).copied().unwrap_or(ImageRecord {
             first_detected: if old.is_none() { Time(0) } else { now },
@@ -69,11 +74,12 @@ pub(crate) fn detect<'a>(
             let reason = if used { KeepReason::InUse } else { KeepReason::Pinned };
             plan.kept.push(Kept { subject: Subject::Image { id: image.id.clone() }, reason });
         } else {
-            images.push(Known { image, record });
+            images.push(Known { image, place, record });
         }
     }
     history.images = Some(records);
-    Candidates::oldest_first(images, now)
+    let shelf = (!snapshot.layers.is_empty()).then(|| Shelf::new(snapshot));
+    Candidates::oldest_first(images, now, shelf)
 }
 
 /// Images of any container that stays, dead ones too, and images mounted as volumes.
@@ -84,7 +90,7 @@ fn in_use<'a>(snapshot: &'a Snapshot, removed: &BTreeSet<&str>) -> BTreeSet<&'a 
 }
 
 impl<'a> Candidates<'a> {
-    fn oldest_first(mut images: Vec<Known<'a>>, now: Time) -> Candidates<'a> {
+    fn oldest_first(mut images: Vec<Known<'a>>, now: Time, shelf: Option<Shelf>) -> Candidates<'a> {
         images.sort_by(|a, b| {
             let (x, y) = (&a.record, &b.record);
             x.last_used
@@ -93,23 +99,23 @@ impl<'a> Candidates<'a> {
                 .then_with(|| a.image.id.cmp(&b.image.id))
                 .then_with(|| a.image.runtime_handler.cmp(&b.image.runtime_handler))
         });
-        Candidates { images, now }
+        Candidates { images, now, shelf }
     }
 
-    /// Removes images until `wanted` bytes are freed. Returns the bytes that go.
+    /// Removes images until `wanted` bytes are freed. Returns the bytes that go: as the runtime reports sizes, or by layers where those decide.
     pub(crate) fn free(
-        self,
+        mut self,
         wanted: u64,
         policy: ImageGcPolicy,
+        order: ImageOrder,
         reason: RemoveReason,
         plan: &mut Plan,
     ) -> u64 {
-        let mut freed: u64 = 0;
-        for Known { image, record } in self.images {
-            let age = self.now.since(record.first_detected);
-            let refusal = if freed >= wanted {
-                Some(KeepReason::EnoughFreed)
-            } else if record.last_used.is_some_and(|used| used >= self.now) {
+        let now = self.now;
+        let mut old_enough = Vec::new();
+        for known in core::mem::take(&mut self.images) {
+            let age = now.since(known.record.first_detected);
+            let refusal = if known.record.last_used.is_some_and(|used| used >= now) {
                 Some(KeepReason::UsedSince)
             } else if age < policy.min_age {
                 Some(KeepReason::TooYoung { wait: Secs((policy.min_age.0 - age.0).div_ceil(1000)) })
@@ -117,50 +123,103 @@ impl<'a> Candidates<'a> {
                 None
             };
             match refusal {
-                Some(reason) => {
-                    let subject = Subject::Image { id: image.id.clone() };
-                    plan.kept.push(Kept { subject, reason });
-                }
-                None => {
-                    freed = freed.saturating_add(image.size);
-                    plan.actions.push(remove(image, record, reason, "space"));
-                }
+                // With enough freed the kubelet does not come to ask for the age of the rest.
+                Some(reason) if wanted > 0 => keep(known.image, reason, plan),
+                _ => old_enough.push(known),
             }
         }
-        freed
+        match (&self.shelf, order) {
+            (Some(shelf), ImageOrder::LeastToPullAgain) => {
+                if shelf.unknown() > 0 {
+                    plan.notes.push(Note::LayersUnknown { images: shelf.unknown() });
+                }
+                let places: Vec<usize> = old_enough.iter().map(|known| known.place).collect();
+                let chosen: BTreeSet<usize> = shelf.choose(&places, wanted).into_iter().collect();
+                let mut freed: u64 = 0;
+                for known in old_enough {
+                    if chosen.contains(&known.place) {
+                        freed = freed.saturating_add(self.remove(known, reason, "space", plan));
+                    } else {
+                        keep(known.image, KeepReason::EnoughFreed, plan);
+                    }
+                }
+                freed
+            }
+            (shelf, _) => {
+                if shelf.is_none() && order == ImageOrder::LeastToPullAgain && wanted > 0 {
+                    plan.notes.push(Note::LayersUnknown { images: old_enough.len() as u64 });
+                }
+                let mut freed: u64 = 0;
+                for known in old_enough {
+                    if freed >= wanted {
+                        keep(known.image, KeepReason::EnoughFreed, plan);
+                    } else {
+                        freed = freed.saturating_add(known.image.size);
+                        self.remove(known, reason, "space", plan);
+                    }
+                }
+                freed
+            }
+        }
+    }
+
+    /// Plans a removal; returns what goes with it, by layers where they are known.
+    fn remove(
+        &mut self,
+        known: Known<'_>,
+        reason: RemoveReason,
+        metric: &str,
+        plan: &mut Plan,
+    ) -> u64 {
+        let Known { image, place, record } = known;
+        let frees = self.shelf.as_mut().map(|shelf| shelf.take(place));
+        let frees = frees.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        plan.actions.push(Action::RemoveImage(RemoveImage {
+            id: image.id.clone(),
+            runtime_handler: image.runtime_handler.clone(),
+            size: image.size,
+            frees,
+            last_used: record.last_used,
+            reason,
+            metric: metric.to_string(),
+        }));
+        frees.unwrap_or(image.size)
     }
 
     /// Removes images unused for longer than the maximum age, whatever their own age. Returns the bytes that go.
-    fn free_old(&mut self, policy: ImageGcPolicy, never_used_is_old: bool, plan: &mut Plan) -> u64 {
+    fn free_old(
+        &mut self,
+        policy: ImageGcPolicy,
+        order: ImageOrder,
+        never_used_is_old: bool,
+        plan: &mut Plan,
+    ) -> u64 {
         let Some(max_age) = policy.max_age else { return 0 };
         let now = self.now;
-        let mut freed: u64 = 0;
-        self.images.retain(|Known { image, record }| {
+        let is_old = |record: &ImageRecord| {
             let unused_since = match record.last_used {
                 Some(used) => used,
                 None if never_used_is_old => Time(0),
                 None => record.first_detected,
             };
-            let old = now.since(unused_since) > max_age;
-            if old {
-                freed = freed.saturating_add(image.size);
-                plan.actions.push(remove(image, *record, RemoveReason::Age, "age"));
-            }
-            !old
-        });
-        freed
+            now.since(unused_since) > max_age
+        };
+        let (old, rest): (Vec<_>, Vec<_>) =
+            core::mem::take(&mut self.images).into_iter().partition(|known| is_old(&known.record));
+        self.images = rest;
+        old.into_iter().fold(0, |freed: u64, known| {
+            let size = known.image.size;
+            let frees = self.remove(known, RemoveReason::Age, "age", plan);
+            freed.saturating_add(match order {
+                ImageOrder::LongestUnused => size,
+                ImageOrder::LeastToPullAgain => frees,
+            })
+        })
     }
 }
 
-fn remove(image: &Image, record: ImageRecord, reason: RemoveReason, metric: &str) -> Action {
-    Action::RemoveImage(RemoveImage {
-        id: image.id.clone(),
-        runtime_handler: image.runtime_handler.clone(),
-        size: image.size,
-        last_used: record.last_used,
-        reason,
-        metric: metric.to_string(),
-    })
+fn keep(image: &Image, reason: KeepReason, plan: &mut Plan) {
+    plan.kept.push(Kept { subject: Subject::Image { id: image.id.clone() }, reason });
 }
 
 /// How full the image filesystem is.
@@ -219,7 +278,7 @@ pub(crate) fn wanted_under_pressure(
 pub(crate) fn collect(
     snapshot: &Snapshot,
     policy: ImageGcPolicy,
-    never_used_is_old: bool,
+    options: &Options,
     removed_containers: &BTreeSet<&str>,
     before: &History,
     history: &mut History,
@@ -228,10 +287,12 @@ pub(crate) fn collect(
     if policy.high_percent == 100 && policy.max_age.is_none() {
         return;
     }
+    let (order, never_used_is_old) = (options.image_order, options.quirks.never_used_image_is_old);
     let mut candidates = detect(snapshot, removed_containers, before, history, plan);
     let up_for = snapshot.agent_started_at.map(|start| snapshot.taken_at.since(start));
     let age_applies = matches!((up_for, policy.max_age), (Some(up), Some(most)) if up > most);
-    let by_age = if age_applies { candidates.free_old(policy, never_used_is_old, plan) } else { 0 };
+    let by_age =
+        if age_applies { candidates.free_old(policy, order, never_used_is_old, plan) } else { 0 };
     let mut fullness = match fullness(snapshot, plan) {
         Ok(fullness) => fullness,
         Err(problem) => {
@@ -247,11 +308,11 @@ pub(crate) fn collect(
     fullness.percent = 100 - u64::try_from(free).unwrap_or(100);
     if fullness.percent < u64::from(policy.high_percent) {
         history.image_gc_failures = 0;
-        candidates.free(0, policy, RemoveReason::Space, plan);
+        candidates.free(0, policy, order, RemoveReason::Space, plan);
         return;
     }
     let wanted = to_low_threshold(fullness, policy);
-    let freed = candidates.free(wanted, policy, RemoveReason::Space, plan);
+    let freed = candidates.free(wanted, policy, order, RemoveReason::Space, plan);
     if freed >= wanted {
         history.image_gc_failures = 0;
         return;

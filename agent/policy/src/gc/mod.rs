@@ -2,4 +2,5 @@
 pub(crate) mod containers;
 pub(crate) mod death;
 pub(crate) mod images;
+mod layers;
 pub(crate) mod pods;

@@ -16,7 +16,8 @@ pub mod threshold;
 
 pub use error::ConfigError;
 pub use options::{
-    ActiveCache, AfterEviction, Forecast, ImageReach, Ladder, Options, Quirks, Ranking, Victims,
+    ActiveCache, AfterEviction, Forecast, ImageOrder, ImageReach, Ladder, Options, Quirks, Ranking,
+    Victims,
 };
 pub use raw::RawEviction;
 pub use threshold::{Threshold, ThresholdValue};

@@ -74,6 +74,20 @@ pub enum ImageReach {
     ToLowThreshold,
 }
 
+/// In which order unused images go for want of space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum ImageOrder {
+    /// The longest unused first, counting each image with its full size, as the kubelet does.
+    LongestUnused,
+    /// The set that really frees what is needed with the least to pull again, by the layers that images share; the longest unused first among equals.
+    LeastToPullAgain,
+}
+
 /// Places where the kubelet's behaviour surprises; each can be put right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -197,6 +211,8 @@ pub struct Options {
     pub active_cache: ActiveCache,
     /// Which unused images go when the node is short of disk.
     pub images_under_pressure: ImageReach,
+    /// In which order unused images go for want of space.
+    pub image_order: ImageOrder,
     /// Acting before a threshold is met.
     pub forecast: Forecast,
     /// Steps below ending a workload.
@@ -229,6 +245,7 @@ impl Options {
             disruption_budgets: false,
             active_cache: ActiveCache::Used,
             images_under_pressure: ImageReach::All,
+            image_order: ImageOrder::LongestUnused,
             forecast: Forecast::default(),
             ladder: Ladder::default(),
             percentage_at_most: BTreeMap::new(),
@@ -246,6 +263,7 @@ impl Options {
             victims: Victims::Enough,
             after_eviction: AfterEviction::GoOn,
             preferences: true,
+            image_order: ImageOrder::LeastToPullAgain,
             container_gc_period: Millis(0),
             image_gc_period: Millis(0),
             ..Options::kubelet()

@@ -271,6 +271,9 @@ pub struct RemoveImage {
     pub runtime_handler: Option<String>,
     /// Its size as the runtime reports it, bytes.
     pub size: u64,
+    /// Bytes that go with it once the images before it in the plan are gone: its layers that no other image has. Absent where layers are not known.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub frees: Option<u64>,
     /// When it was last in use; absent when never, as far as is known.
     pub last_used: Option<Time>,
     /// Why.

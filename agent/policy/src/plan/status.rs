@@ -138,6 +138,11 @@ pub enum Note {
     },
     /// Tasks wait for memory or IO although no threshold is met.
     StallWithoutShortage,
+    /// The layers of these images are not known: each counts with its full size, although it may share some of it.
+    LayersUnknown {
+        /// How many images.
+        images: u64,
+    },
     /// The layout of the filesystems is not known, so thresholds on disk are not judged.
     LayoutUnknown {
         /// Why, if known.

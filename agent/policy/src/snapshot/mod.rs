@@ -74,6 +74,9 @@ pub struct Snapshot {
     /// Images that the runtime lists.
     #[cfg_attr(feature = "json", serde(default))]
     pub images: Vec<Image>,
+    /// Bytes that each layer of an image takes up, by id.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub layers: BTreeMap<String, u64>,
     /// Pod log directories.
     #[cfg_attr(feature = "json", serde(default))]
     pub log_dirs: Vec<LogDir>,
@@ -114,6 +117,7 @@ impl Snapshot {
             exited: Vec::new(),
             sandboxes: Vec::new(),
             images: Vec::new(),
+            layers: BTreeMap::new(),
             log_dirs: Vec::new(),
             log_links: Vec::new(),
             pressure: None,

@@ -82,6 +82,9 @@ pub struct Image {
     pub tags: Vec<String>,
     /// Size as the runtime reports it, bytes; layers shared with other images are counted in each.
     pub size: u64,
+    /// Ids of its layers, whose sizes are in the snapshot's `layers`; absent where the runtime does not tell.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub layers: Option<Vec<String>>,
     /// Pinned by the runtime: never removed.
     #[cfg_attr(feature = "json", serde(default))]
     pub pinned: bool,

@@ -6,7 +6,7 @@
 mod findings;
 
 use super::node::NodeArgs;
-use super::{Failure, colour, runtime};
+use super::{Failure, colour, event_loop};
 use crate::report::Output;
 use crate::sense::host::{CgroupLayout, Interfaces};
 use crate::sense::psi::Trigger;
@@ -75,7 +75,7 @@ impl Facts {
         let tree = cgroups.v2().and_then(|root| Tree::scan(root).ok());
         let options = Options::default();
         let set = ProbeSet::for_host(&kernel, &options);
-        let programs = runtime()?.block_on(async {
+        let programs = event_loop()?.block_on(async {
             Probes::attach(&set, &options).map(|probes| probes.status().to_vec())
         });
         let is_root = Uid::effective().is_root();

@@ -1,0 +1,214 @@
+//! Changing what the container runtime has: one piece of work at a time, each checked again just before.
+//!
+//! ```text
+//!  Work ─► look again (status, users, pin) ─► refused, or gone already ─► Outcome
+//!                    └─ still as the plan saw it ─► the runtime's own call ─┘
+//! ```
+//! A runtime protects nothing: asked to remove a running container it kills it, asked to remove an image in use it does so.
+//! Hence the second look. Nothing is retried here; what was not done is decided on again from a fresh inventory.
+
+use super::logs;
+use crate::clock::Boot;
+use ebb_cri::{ContainerState, Error, Runtime};
+use ebb_policy::plan::Action;
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a container in an unknown state gets to end before it is killed.
+const UNKNOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// One thing to do. It carries everything that doing it takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
+pub enum Work {
+    /// Remove a dead container.
+    RemoveContainer {
+        /// Its id.
+        id: String,
+        /// Stop it first: its state is unknown.
+        stop_first: bool,
+    },
+    /// Stop and remove a sandbox in which nothing runs.
+    RemoveSandbox {
+        /// Its id.
+        id: String,
+    },
+    /// Remove an image that nothing uses.
+    RemoveImage {
+        /// Its id.
+        id: String,
+        /// Bytes that should go with it.
+        expected: u64,
+    },
+    /// Remove a pod's log directory.
+    RemoveLogDir {
+        /// Its path.
+        path: String,
+    },
+    /// Remove a link to a log that is gone.
+    RemoveLogLink {
+        /// Its path.
+        path: String,
+    },
+}
+
+impl Work {
+    /// What a plan's action asks of the runtime or of the log directories; `None` for every other action.
+    #[must_use]
+    pub fn of(action: &Action) -> Option<Self> {
+        match action {
+            Action::RemoveContainer(container) => Some(Self::RemoveContainer {
+                id: container.id.clone(),
+                stop_first: container.kill_first,
+            }),
+            Action::RemoveSandbox(sandbox) => Some(Self::RemoveSandbox { id: sandbox.id.clone() }),
+            Action::RemoveImage(image) => Some(Self::RemoveImage {
+                id: image.id.clone(),
+                expected: image.frees.unwrap_or(image.size),
+            }),
+            Action::RemoveLogDir(dir) => Some(Self::RemoveLogDir { path: dir.path.clone() }),
+            Action::RemoveLogLink(link) => Some(Self::RemoveLogLink { path: link.path.clone() }),
+            Action::Evict(_)
+            | Action::Warn(_)
+            | Action::ReclaimMemory(_)
+            | Action::Throttle(_)
+            | Action::Freeze(_)
+            | Action::Release(_) => None,
+        }
+    }
+}
+
+/// Why a piece of work was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Undone {
+    /// It is not what the plan saw any more.
+    #[error("left alone: {0}")]
+    Changed(&'static str),
+    /// The runtime did not do it, or did not say.
+    #[error(transparent)]
+    Runtime(#[from] Error),
+    /// The log directory could not be changed.
+    #[error("{path}: {why}")]
+    Log {
+        /// Which.
+        path: String,
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+/// What became of a piece of work.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The work.
+    pub work: Work,
+    /// When it was begun.
+    pub begun: Boot,
+    /// When it was over.
+    pub ended: Boot,
+    /// Whether it was done; in a dry run it would have been.
+    pub result: Result<(), Undone>,
+}
+
+/// The one seam between a plan about the runtime and the runtime.
+#[derive(Clone, Debug)]
+pub enum RuntimeHand {
+    /// Acts.
+    Enforce(Runtime),
+    /// Looks again, and says what it would do.
+    DryRun(Runtime),
+}
+
+impl RuntimeHand {
+    /// Does one piece of work.
+    pub async fn perform(&self, work: Work) -> Outcome {
+        let begun = Boot::now();
+        let result = self.try_perform(&work).await;
+        Outcome { work, begun, ended: Boot::now(), result }
+    }
+
+    async fn try_perform(&self, work: &Work) -> Result<(), Undone> {
+        let (Self::Enforce(runtime) | Self::DryRun(runtime)) = self;
+        let is_still_there = match work {
+            Work::RemoveContainer { id, .. } => may_remove_container(runtime, id).await?,
+            Work::RemoveSandbox { id } => may_remove_sandbox(runtime, id).await?,
+            Work::RemoveImage { id, .. } => may_remove_image(runtime, id).await?,
+            Work::RemoveLogDir { .. } | Work::RemoveLogLink { .. } => true,
+        };
+        let Self::Enforce(runtime) = self else { return Ok(()) };
+        if !is_still_there {
+            return Ok(());
+        }
+        match work {
+            Work::RemoveContainer { id, stop_first } => {
+                if *stop_first {
+                    runtime.stop_container(id, UNKNOWN_GRACE).await?;
+                }
+                runtime.remove_container(id).await?;
+            }
+            Work::RemoveSandbox { id } => {
+                runtime.stop_sandbox(id).await?;
+                runtime.remove_sandbox(id).await?;
+            }
+            Work::RemoveImage { id, .. } => runtime.remove_image(id).await?,
+            Work::RemoveLogDir { path } => remove_log(path, logs::remove_dir)?,
+            Work::RemoveLogLink { path } => remove_log(path, logs::remove_link)?,
+        }
+        Ok(())
+    }
+}
+
+/// Whether the container is still there, and still dead.
+async fn may_remove_container(runtime: &Runtime, id: &str) -> Result<bool, Undone> {
+    match runtime.container(id).await {
+        Ok(status) if status.state == ContainerState::Running => Err(Undone::Changed("it runs")),
+        Ok(_) => Ok(true),
+        Err(Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the sandbox is still there, and still holds nothing that runs.
+async fn may_remove_sandbox(runtime: &Runtime, id: &str) -> Result<bool, Undone> {
+    match runtime.sandbox(id).await {
+        Ok(status) if status.sandbox.ready => return Err(Undone::Changed("it is ready")),
+        Ok(_) => {}
+        Err(Error::NotFound { .. }) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    let containers = runtime.containers().await?;
+    let runs = |c: &ebb_cri::Container| c.sandbox == id && c.state == ContainerState::Running;
+    if containers.iter().any(runs) {
+        return Err(Undone::Changed("a container runs in it"));
+    }
+    Ok(true)
+}
+
+/// Whether the image is still there, and still used by nothing.
+async fn may_remove_image(runtime: &Runtime, id: &str) -> Result<bool, Undone> {
+    let Some(image) = runtime.image(id).await? else { return Ok(false) };
+    if image.pinned {
+        return Err(Undone::Changed("it is pinned"));
+    }
+    // No container is of it, and before containerd 1.7 nothing pins it; without it no pod can start.
+    if runtime.sandbox_image().await?.is_some_and(|name| image.is_called(&name)) {
+        return Err(Undone::Changed("sandboxes are made of it"));
+    }
+    // Asked last: the time from here to the removal is the time in which a container could still come to use it.
+    if runtime.containers().await?.iter().any(|container| container.image.is(&image)) {
+        return Err(Undone::Changed("a container uses it"));
+    }
+    Ok(true)
+}
+
+fn remove_log(
+    path: &str,
+    remove: impl FnOnce(&Path) -> io::Result<logs::Removed>,
+) -> Result<(), Undone> {
+    match remove(Path::new(path)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Undone::Log { path: path.to_owned(), why: error.to_string() }),
+    }
+}

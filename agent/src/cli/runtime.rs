@@ -1,0 +1,222 @@
+//! Arguments that say which container runtime, and one look at a node that has one: shared by every command that needs pods.
+
+use super::Failure;
+use super::configured::{self, ConfigArgs};
+use super::node::NodeArgs;
+use super::snapshot;
+use crate::act::Mode;
+use crate::clock::{Boot, Clock};
+use crate::config::Config;
+use crate::run::SessionSetup;
+use crate::sense::disk::DiskReading;
+use crate::sense::logs::{LogRoots, Logs};
+use crate::sense::manifests::Manifests;
+use crate::sense::runtime::{DiskUsage, Reader};
+use crate::state::NodeState;
+use crate::state::images::{ImageStore, Records};
+use anyhow::{Context as _, anyhow};
+use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
+use ebb_policy::{History, Snapshot};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Where pods come from.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RuntimeArgs {
+    /// The container runtime's CRI socket, such as unix:///run/containerd/containerd.sock; pods are then the workloads.
+    #[arg(long, value_name = "SOCKET")]
+    cri: Option<Endpoint>,
+    /// A directory of Kubernetes Pod manifests: requests, limits and priorities. A pod of the runtime without a manifest counts as deleted.
+    #[arg(long, value_name = "DIR", requires = "cri")]
+    pod_manifests: Option<PathBuf>,
+    /// Pods' log directories.
+    #[arg(long, value_name = "DIR", default_value = "/var/log/pods")]
+    pod_logs: PathBuf,
+    /// Links to containers' logs.
+    #[arg(long, value_name = "DIR", default_value = "/var/log/containers")]
+    container_logs: PathBuf,
+    /// Where ebb remembers across restarts when images were last in use.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ebb")]
+    state: PathBuf,
+}
+
+impl RuntimeArgs {
+    /// Whether there is a source of pods.
+    pub(super) fn is_given(&self) -> bool {
+        self.cri.is_some()
+    }
+
+    /// The directory for what is remembered; only a runtime's images are.
+    pub(super) fn state_dir(&self) -> Option<PathBuf> {
+        self.cri.as_ref().map(|_| self.state.clone())
+    }
+
+    /// What the agent's session with the runtime needs.
+    pub(super) fn session(&self, kubelet: Option<PathBuf>, mode: Mode) -> Option<SessionSetup> {
+        Some(SessionSetup {
+            endpoint: self.cri.clone()?,
+            manifests: self.pod_manifests.clone(),
+            logs: self.log_roots(),
+            kubelet,
+            mode,
+        })
+    }
+
+    fn log_roots(&self) -> LogRoots {
+        LogRoots { pods: self.pod_logs.clone(), containers: self.container_logs.clone() }
+    }
+}
+
+/// A node with a runtime, looked at once.
+pub(super) struct Sight {
+    pub(super) config: Config,
+    pub(super) runtime: Runtime,
+    pub(super) state: NodeState,
+    pub(super) snapshot: Snapshot,
+    /// With what is remembered of images, where the store can be read.
+    pub(super) history: History,
+    pub(super) store: PathBuf,
+    /// What could not be had, for people.
+    pub(super) notes: Vec<String>,
+}
+
+impl Sight {
+    /// Looks at the node and its runtime; must be called inside an event loop.
+    ///
+    /// # Errors
+    /// Bad arguments, a node that cannot be read, a runtime that is not there.
+    pub(super) async fn take(
+        node: &NodeArgs,
+        config: &ConfigArgs,
+        args: &RuntimeArgs,
+    ) -> Result<Self, Failure> {
+        let Some(endpoint) = args.cri.clone() else {
+            let what = "--cri SOCKET is needed: name the runtime's socket, such as unix:///run/containerd/containerd.sock";
+            return Err(Failure::Input(anyhow!(what)));
+        };
+        let (roots, layout) = node.find().map_err(Failure::Input)?;
+        let config = config.load_for(true)?;
+        let mut notes = Vec::new();
+        let mut state = snapshot::look(&config, roots, layout, node.node_fs())?;
+        let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
+        state.pods_mut().set_pods_only(policy.pods_only);
+        let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
+        let mut reader = Reader::new(runtime.clone(), Clock::anchored_now());
+        let inventory = reader.inventory(true).await.map_err(failure)?;
+        if let Some(images) = &inventory.images {
+            notes.extend(images.layers_unknown.clone());
+            if let Some(path) = images.filesystem.clone() {
+                state.disk_mut().set_image_store(path, images.layer_filesystem.clone());
+            }
+        }
+        if let Some(places) = state.disk().places().cloned() {
+            state.disk_mut().observe(DiskReading::of(&places));
+        }
+        let states: BTreeMap<_, _> = inventory
+            .containers
+            .iter()
+            .map(|c| (c.container.id.as_str(), c.container.state))
+            .collect();
+        let logs = Logs::read(&args.log_roots(), &states);
+        if logs.foreign > 0 {
+            notes.push(format!("{} log entries are nobody's that ebb knows", logs.foreign));
+        }
+        if let Some(dir) = &args.pod_manifests {
+            let found = Manifests::read(dir)
+                .with_context(|| format!("--pod-manifests {}", dir.display()))
+                .map_err(Failure::Input)?;
+            notes.extend(found.problems);
+            state.pods_mut().observe_manifests(found.pods);
+        }
+        match reader.writable_layers().await {
+            Ok(layers) => {
+                let usage = DiskUsage { layers, pods: BTreeMap::new() };
+                state.pods_mut().observe_usage(usage);
+            }
+            Err(error) => notes.push(format!("writable layers are not known: {error}")),
+        }
+        state.pods_mut().observe_logs(logs);
+        state.observe_inventory(inventory);
+        let snapshot = state.snapshot(Boot::now());
+        let mut history = History::default();
+        match remembered(&args.state, &snapshot) {
+            Ok(images) => history.images = images,
+            Err(why) => notes.push(why),
+        }
+        let store = args.state.clone();
+        Ok(Self { config, runtime, state, snapshot, history, store, notes })
+    }
+}
+
+/// What an agent has remembered of images; nothing where none has run.
+fn remembered(dir: &std::path::Path, snapshot: &Snapshot) -> Result<Option<Records>, String> {
+    if !ImageStore::is_in(dir) {
+        return Ok(None);
+    }
+    let load = || ImageStore::open(dir)?.load(snapshot.taken_at);
+    load().map_err(|error| format!("when images were last in use is not known: {error}"))
+}
+
+/// A runtime that is not there is the host's fault, everything else one on the way.
+pub(super) fn failure(error: Error) -> Failure {
+    let is_host = matches!(error, Error::Unreachable { .. });
+    let error = anyhow::Error::new(error);
+    if is_host { Failure::Host(error) } else { Failure::Failed(error) }
+}
+
+/// Text in columns: each as wide as its widest cell, numbers to the right where the head says so.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|name| name.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> =
+            cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text = line(&mut head.iter().copied());
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+/// The first twelve characters of an id, without the algorithm.
+pub(super) fn short(id: &str) -> &str {
+    let bare = id.strip_prefix("sha256:").unwrap_or(id);
+    bare.get(..12).unwrap_or(bare)
+}
+
+/// How long ago, in the largest unit that fits.
+pub(super) fn ago(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows =
+            vec![vec!["a".to_owned(), "long cell".to_owned()], vec!["bbbb".into(), String::new()]];
+        assert_eq!(table(&["X", "Y"], &rows), "X     Y\na     long cell\nbbbb\n");
+    }
+
+    #[test]
+    fn ids_are_short_and_ages_have_one_unit() {
+        assert_eq!(short("sha256:0123456789abcdef"), "0123456789ab");
+        assert_eq!(short("abc"), "abc");
+        let ages = [ago(0), ago(119_999), ago(3_600_000), ago(90_000_000), ago(1_000_000_000)];
+        assert_eq!(ages, ["0s", "119s", "60m", "25h", "11d"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The filesystems in the loop: when to have them read, and what follows from a reading.
+//!
+//! Disk fills more slowly than memory, and a decision about it may run for seconds, so a reading is asked for at a cadence of its own and never slows a look at memory down.
+
+use super::Agent;
+use super::watch::{Finding, Watch};
+use crate::clock::Boot;
+use crate::report::Record;
+use crate::sense::disk::{Ask, DiskReading};
+use crate::state::Depth;
+use std::io;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// Between two readings while a threshold is near or met.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// A reading that takes this long means that a filesystem does not answer.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+
+/// The loop's side of the thread that reads filesystems.
+#[derive(Debug)]
+pub(super) struct DiskWatch {
+    ask: Ask,
+    /// When the next reading is to be asked for; `None` while one is awaited, or when filesystems are not watched.
+    due: Option<Boot>,
+    asked: Option<Boot>,
+    told_stuck: bool,
+    /// Something has changed since the awaited reading was asked for.
+    again: bool,
+    /// What could not be read, as last told.
+    failing: Vec<String>,
+}
+
+impl DiskWatch {
+    /// Starts the thread.
+    pub(super) fn start(readings: Sender<DiskReading>) -> io::Result<Self> {
+        let ask = crate::sense::disk::start(readings)?;
+        Ok(Self {
+            ask,
+            due: Some(Boot::default()),
+            asked: None,
+            told_stuck: false,
+            again: false,
+            failing: Vec::new(),
+        })
+    }
+
+    /// When the loop has something to do here.
+    pub(super) fn due(&self) -> Option<Boot> {
+        self.due.or_else(|| self.asked.filter(|_| !self.told_stuck).map(|at| at.plus(STUCK_AFTER)))
+    }
+}
+
+impl Agent {
+    /// Asks for a reading when one is due.
+    pub(super) fn ask_for_disk(&mut self) {
+        let Some(places) = self.state.disk().places() else {
+            self.disk.due = None;
+            return;
+        };
+        let now = Boot::now();
+        if self.disk.due.is_some_and(|due| due <= now) && self.disk.ask.read(places.clone()) {
+            self.disk.due = None;
+            self.disk.again = false;
+            self.disk.asked = Some(now);
+        }
+        let is_stuck = self.disk.asked.is_some_and(|at| now.since(at) > STUCK_AFTER);
+        if is_stuck && !self.disk.told_stuck {
+            self.disk.told_stuck = true;
+            let what = "a filesystem does not answer; disk signals are not known until it does";
+            self.reporter.tell(&Record::Degraded { what: what.into() });
+        }
+    }
+
+    /// Asks for a reading as soon as the loop comes round: something has just changed.
+    pub(super) fn disk_has_changed(&mut self) {
+        self.disk.again = true;
+        if self.disk.due.is_some() {
+            self.disk.due = Some(Boot::now());
+        }
+    }
+
+    /// Takes in a reading, and decides when a threshold is near or met.
+    pub(super) fn on_disk(&mut self, reading: DiskReading) {
+        let at = reading.at;
+        self.disk.asked = None;
+        self.disk.told_stuck = false;
+        self.tell_of_failures(&reading);
+        self.state.disk_mut().observe(reading);
+        let mut matters = false;
+        for n in 0..self.watches.len() {
+            if self.watches.get(n).is_some_and(Watch::is_quick) {
+                continue;
+            }
+            matters |= match self.watch_observe(n, at) {
+                Finding::Clear => false,
+                Finding::Near | Finding::Crossed(_) | Finding::Below => true,
+            };
+        }
+        let on_disk: Vec<&Watch> = self.watches.iter().filter(|watch| !watch.is_quick()).collect();
+        let no_thresholds = on_disk.iter().all(|watch| watch.nearest.is_none());
+        let in_episode = on_disk.iter().any(|watch| watch.episode.is_some());
+        let wait = on_disk.iter().filter_map(|watch| watch.wait()).min().unwrap_or(super::BACKSTOP);
+        let wait = if in_episode { wait.min(SHORTEST * 5) } else { wait };
+        let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
+        self.disk.due = Some(Boot::now().plus(wait));
+        self.disk_was_read(at);
+        // Without a first pass nothing is known of the thresholds.
+        if matters || no_thresholds {
+            if let Err(error) = self.state.sample(at, Depth::Full) {
+                tracing::warn!(%error, "workloads could not be read");
+            }
+            self.pass(at);
+        }
+        self.close_episodes(at);
+    }
+
+    /// Tells once of each filesystem that cannot be read, until that changes.
+    fn tell_of_failures(&mut self, reading: &DiskReading) {
+        let all = [Some(&reading.node), reading.images.as_ref(), reading.layers.as_ref()];
+        let failing: Vec<String> =
+            all.into_iter().flatten().filter_map(|fs| fs.as_ref().err().cloned()).collect();
+        for what in failing.iter().filter(|what| !self.disk.failing.contains(what)) {
+            let what = format!("filesystem not read, its signals are not known: {what}");
+            self.reporter.tell(&Record::Degraded { what });
+        }
+        self.disk.failing = failing;
+    }
+}

@@ -1,0 +1,357 @@
+//! The container runtime in the loop: what its news changes, and what is asked of it.
+//!
+//! ```text
+//!                 ┌───────────────────────── idle ◄───────────────────────────┐
+//!  plan removes ──┘                                                            │ listed again and
+//!        └──► working: one list of removals is with the session ─ all done ─► settling: disk read again
+//! ```
+//! While removals are under way disk is not judged: what they free is not there yet, and a pod that is ended for want of it would be ended for nothing.
+//! Memory and task ids are judged all the time.
+
+use super::session::{News, Order, Session, Task};
+use super::{Agent, Watch};
+use crate::act::Mode;
+use crate::act::runtime::{Outcome, Undone, Work};
+use crate::clock::Boot;
+use crate::report::{Record, ms};
+use crate::state::Extent;
+use ebb_policy::history::History;
+use ebb_policy::plan::{KeepReason, Subject};
+use ebb_policy::snapshot::Task as Loop;
+use ebb_policy::{Plan, Signal, Snapshot};
+use std::time::Duration;
+
+/// Between two measurements of what pods take up on disk, while disk is near or below a threshold.
+const USAGE_EVERY: Duration = Duration::from_secs(10);
+
+/// The same while it is not, for pods with limits of their own.
+const USAGE_AT_REST: Duration = Duration::from_secs(60);
+
+/// Disk and the runtime are decided on this often while memory is short.
+const WHOLE_EVERY: Duration = Duration::from_secs(1);
+
+/// The loop's side of the session.
+#[derive(Debug)]
+pub(super) struct RuntimeWatch {
+    session: Session,
+    is_up: bool,
+    /// The next list is the first since the runtime is there: what died before that is collected too.
+    is_new: bool,
+    collecting: Option<Collecting>,
+    /// When dead containers that were too young become old enough.
+    gc_due: Option<Boot>,
+    usage_asked: Option<Boot>,
+}
+
+/// Removals under way.
+#[derive(Debug)]
+struct Collecting {
+    begun: Boot,
+    /// Bytes that were available on the images' filesystem before.
+    available: Option<u64>,
+    /// Bytes that the images should free.
+    expected: u64,
+    images: u64,
+    removed: u64,
+    left_alone: u64,
+    /// When the last was over; then the node is looked at again.
+    done: Option<Boot>,
+    listed: bool,
+    read: bool,
+}
+
+impl RuntimeWatch {
+    pub(super) fn new(session: Session) -> Self {
+        Self {
+            session,
+            is_up: false,
+            is_new: true,
+            collecting: None,
+            gc_due: None,
+            usage_asked: None,
+        }
+    }
+
+    /// When the loop has something to do here.
+    pub(super) fn due(&self) -> Option<Boot> {
+        self.gc_due
+    }
+
+    /// Whether removals are under way.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.collecting.is_some()
+    }
+
+    /// Asks for a listing: something about containers has changed.
+    pub(super) fn list(&self) {
+        self.session.ask(Order::List { images: false });
+    }
+}
+
+impl Agent {
+    /// Takes in what the session tells, and decides when that can change the answer.
+    pub(super) fn on_runtime(&mut self, news: News) {
+        match news {
+            News::Up(what) => {
+                self.set_up(true);
+                self.reporter.tell(&Record::Runtime { up: true, what });
+            }
+            News::Down(what) => {
+                self.set_up(false);
+                self.reporter.tell(&Record::Runtime { up: false, what });
+            }
+            News::Inventory(inventory) => {
+                if let Some(images) = &inventory.images
+                    && let Some(path) = &images.filesystem
+                {
+                    let layers = images.layer_filesystem.clone();
+                    let changed = self.state.disk_mut().set_image_store(path.clone(), layers);
+                    if changed {
+                        self.disk_has_changed();
+                    }
+                }
+                let at = inventory.at;
+                self.state.observe_inventory(*inventory);
+                self.settle(|collecting| {
+                    collecting.listed |= collecting.done.is_some_and(|done| at >= done);
+                });
+                if let Some(runtime) = self.runtime.as_mut().filter(|runtime| runtime.is_new) {
+                    runtime.is_new = false;
+                    runtime.gc_due = Some(Boot::now());
+                    self.look(true);
+                } else if self.state.pods().has_exited() {
+                    self.look(true);
+                }
+            }
+            News::Usage(usage) => {
+                self.state.pods_mut().observe_usage(usage);
+                self.look(true);
+            }
+            News::Logs(logs) => self.state.pods_mut().observe_logs(logs),
+            News::Manifests(found) => {
+                for what in found.problems {
+                    self.reporter.tell(&Record::Degraded { what });
+                }
+                self.state.pods_mut().observe_manifests(found.pods);
+            }
+            News::Done(outcome) => self.on_done(&outcome),
+            News::AllDone => {
+                let now = Boot::now();
+                if let Some(collecting) = self.collecting_mut() {
+                    collecting.done = Some(now);
+                }
+                if let Some(runtime) = &self.runtime {
+                    runtime.session.ask(Order::List { images: true });
+                }
+                self.disk_has_changed();
+                if self.state.disk().places().is_none() {
+                    self.settle(|collecting| collecting.read = true);
+                }
+            }
+            News::Trouble(what) => self.reporter.tell(&Record::Degraded { what }),
+        }
+    }
+
+    /// Notes that the filesystems were read at `at`.
+    pub(super) fn disk_was_read(&mut self, at: Boot) {
+        self.settle(|collecting| {
+            collecting.read |= collecting.done.is_some_and(|done| at >= done);
+        });
+    }
+
+    fn set_up(&mut self, is_up: bool) {
+        if let Some(runtime) = &mut self.runtime {
+            runtime.is_up = is_up;
+            runtime.is_new |= is_up;
+        }
+    }
+
+    fn collecting_mut(&mut self) -> Option<&mut Collecting> {
+        self.runtime.as_mut()?.collecting.as_mut()
+    }
+
+    /// Takes in one more fact about removals under way; when all are in, tells what came of it and decides again.
+    fn settle(&mut self, note: impl FnOnce(&mut Collecting)) {
+        let Some(collecting) = self.collecting_mut() else { return };
+        note(collecting);
+        if !(collecting.listed && collecting.read) {
+            return;
+        }
+        let Some(collecting) = self.runtime.as_mut().and_then(|r| r.collecting.take()) else {
+            return;
+        };
+        let now = self.state.disk().available(Signal::ImageFsAvailable);
+        let freed = collecting.available.zip(now).filter(|_| collecting.images > 0);
+        self.reporter.tell(&Record::Collected {
+            removed: collecting.removed,
+            left_alone: collecting.left_alone,
+            expected: (collecting.images > 0).then_some(collecting.expected),
+            measured: freed.map(|(before, now)| {
+                i64::try_from(now).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
+            }),
+            took_ms: ms(Boot::now().since(collecting.begun)),
+        });
+        self.look(true);
+    }
+
+    fn on_done(&mut self, outcome: &Outcome) {
+        let took_ms = ms(outcome.ended.since(outcome.begun));
+        let record = match &outcome.result {
+            Ok(()) => Record::Removed { work: &outcome.work, took_ms },
+            Err(why) => Record::NotRemoved { work: &outcome.work, why: why.to_string() },
+        };
+        self.reporter.tell(&record);
+        let Some(collecting) = self.collecting_mut() else { return };
+        match (&outcome.result, &outcome.work) {
+            (Ok(()), _) => collecting.removed += 1,
+            (Err(why), work) => {
+                collecting.left_alone += 1;
+                if let (Work::RemoveImage { expected, .. }, Undone::Changed(_)) = (work, why) {
+                    collecting.expected = collecting.expected.saturating_sub(*expected);
+                }
+            }
+        }
+    }
+
+    /// How much the next decision is about.
+    ///
+    /// While removals are under way it leaves disk and the runtime out. While memory is short it does so too, but for one look in a second: they cost more to put together than memory has time for.
+    pub(super) fn extent(&self, at: Boot) -> Extent {
+        let is_collecting = self.runtime.as_ref().is_some_and(RuntimeWatch::is_collecting);
+        let is_recent = self.whole_pass.is_some_and(|last| at.since(last) < WHOLE_EVERY);
+        if is_collecting || is_recent && self.quick_watches().any(Watch::is_close) {
+            Extent::Quick
+        } else {
+            Extent::Everything
+        }
+    }
+
+    /// Has what ended since the last decision collected by this one.
+    pub(super) fn prepare(&mut self, snapshot: &mut Snapshot, extent: Extent, at: Boot) {
+        if extent == Extent::Quick {
+            snapshot.tasks = Some(vec![Loop::Eviction]);
+            return;
+        }
+        self.whole_pass = Some(at);
+        let Some(runtime) = &mut self.runtime else { return };
+        let is_due = runtime.gc_due.is_some_and(|due| due <= at);
+        if is_due {
+            runtime.gc_due = None;
+        }
+        let period = self.policy.limits.options().container_gc_period;
+        if (is_due || !snapshot.exited.is_empty()) && period.0 > 0 {
+            snapshot.tasks = Some(vec![Loop::Eviction, Loop::ContainerGc]);
+        }
+    }
+
+    /// Has the runtime stop the containers of a pod; false when it cannot be asked, or nothing is to be done.
+    pub(super) fn stop_by_runtime(&mut self, uid: &str, grace: Duration) -> bool {
+        let (containers, _) = self.state.pods().parts(uid);
+        let Some(runtime) = &self.runtime else { return false };
+        let may_ask = self.mode == Mode::Enforce && runtime.is_up && !containers.is_empty();
+        may_ask && runtime.session.give(Task::Stop { containers, grace })
+    }
+
+    /// Has the runtime stop the sandboxes of a pod whose containers have ended. Killing them instead would leave their shims behind.
+    pub(super) fn stop_sandboxes(&mut self, uid: &str) {
+        let (_, sandboxes) = self.state.pods().parts(uid);
+        let Some(runtime) = &self.runtime else { return };
+        if !sandboxes.is_empty() && !runtime.session.give(Task::StopSandboxes(sandboxes)) {
+            let what =
+                format!("the sandbox of pod {uid} is not stopped yet: the runtime has not kept up");
+            self.reporter.tell(&Record::Degraded { what });
+        }
+    }
+
+    /// Gives the session what a plan about everything removes; one list at a time.
+    pub(super) fn collect(&mut self, plan: &Plan, at: Boot) {
+        let available = self.state.disk().available(Signal::ImageFsAvailable);
+        let Some(runtime) = &mut self.runtime else { return };
+        self.state.pods_mut().forget_exited();
+        let young = plan.kept.iter().filter_map(|kept| match (&kept.subject, &kept.reason) {
+            (Subject::Container { .. }, KeepReason::TooYoung { wait }) => Some(*wait),
+            _ => None,
+        });
+        runtime.gc_due = young.min().map(|wait| at.plus(Duration::from_secs(wait.0)));
+        let list: Vec<Work> = plan.actions.iter().filter_map(Work::of).collect();
+        if list.is_empty() || !runtime.is_up {
+            return;
+        }
+        let of = |kind: fn(&Work) -> bool| list.iter().filter(|work| kind(work)).count() as u64;
+        let expected = list.iter().map(|work| match work {
+            Work::RemoveImage { expected, .. } => *expected,
+            _ => 0,
+        });
+        let expected = expected.fold(0, u64::saturating_add);
+        let images = of(|work| matches!(work, Work::RemoveImage { .. }));
+        let record = Record::Collecting {
+            containers: of(|work| matches!(work, Work::RemoveContainer { .. })),
+            sandboxes: of(|work| matches!(work, Work::RemoveSandbox { .. })),
+            images,
+            logs: of(|work| matches!(work, Work::RemoveLogDir { .. } | Work::RemoveLogLink { .. })),
+            expected: (images > 0).then_some(expected),
+        };
+        if !runtime.session.give(Task::Do(list)) {
+            let what = "the runtime has not kept up; nothing is removed until it does".to_owned();
+            self.reporter.tell(&Record::Degraded { what });
+            return;
+        }
+        runtime.collecting = Some(Collecting {
+            begun: Boot::now(),
+            available,
+            expected,
+            images,
+            removed: 0,
+            left_alone: 0,
+            done: None,
+            listed: false,
+            read: false,
+        });
+        self.reporter.tell(&record);
+    }
+
+    /// Asks how much pods take up on disk: often while that may decide who goes, else for pods with limits of their own.
+    pub(super) fn ask_for_usage(&mut self, snapshot: &Snapshot, at: Boot) {
+        let disk_matters = self.watches.iter().any(|w| !w.is_quick() && w.is_close());
+        let limited = || {
+            snapshot.workloads.iter().any(|pod| {
+                pod.volumes.iter().any(|volume| volume.size_limit.is_some())
+                    || pod.containers.iter().any(|c| c.limits.ephemeral_storage.is_some())
+            })
+        };
+        let Some(runtime) = &mut self.runtime else { return };
+        let every = if disk_matters {
+            USAGE_EVERY
+        } else if self.policy.limits.local_storage_isolation() && limited() {
+            USAGE_AT_REST
+        } else {
+            return;
+        };
+        if runtime.usage_asked.is_none_or(|asked| at.since(asked) >= every) {
+            runtime.usage_asked = Some(at);
+            runtime.session.ask(Order::Usage);
+        }
+    }
+}
+
+/// What is remembered of disk and images is kept over a decision that was made without them.
+pub(super) fn keep_what_was_left_out(before: &mut History, next: &mut History) {
+    let on_disk = |signal: Signal| {
+        !matches!(
+            signal,
+            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable | Signal::PidAvailable
+        )
+    };
+    next.layout = before.layout;
+    next.images = before.images.take();
+    next.first_observed.retain(|met| !on_disk(met.threshold.signal));
+    let kept = before.first_observed.iter().filter(|met| on_disk(met.threshold.signal));
+    next.first_observed.extend(kept.cloned());
+    next.first_observed.sort();
+    next.met.retain(|met| !on_disk(met.signal));
+    next.met.extend(before.met.iter().filter(|met| on_disk(met.signal)).cloned());
+    next.met.sort();
+    next.last_observations
+        .extend(before.last_observations.iter().filter(|(signal, _)| on_disk(**signal)));
+    next.trends.extend(before.trends.iter().filter(|(signal, _)| on_disk(**signal)));
+}

@@ -1,0 +1,300 @@
+//! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage when asked.
+
+use super::{News, Order, SessionSetup};
+use crate::clock::Clock;
+use crate::sense::logs::Logs;
+use crate::sense::manifests::Manifests;
+use crate::sense::runtime::{DiskUsage, Inventory, PodDisk, Reader};
+use crate::sense::usage::Survey;
+use ebb_cri::{Change, Runtime, RuntimeEvent, What};
+use ebb_policy::snapshot::{ContainerState, VolumeStats, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
+
+/// Changes that come within this long of each other are answered by one listing.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Without any event, everything is listed this often: an event may have been lost, or never sent.
+const RECONCILE: Duration = Duration::from_secs(60);
+
+/// Disk usage is measured this often at most; the runtime measures no more often than every ten seconds itself.
+const USAGE_EVERY: Duration = Duration::from_secs(10);
+
+/// Directory entries looked at between two looks at the orders.
+const SURVEYED_AT_ONCE: u64 = 20_000;
+
+/// What is to be read, and when.
+pub(super) struct Desk {
+    reader: Reader,
+    news: Sender<News>,
+    setup: SessionSetup,
+    exited: BTreeSet<String>,
+    images_changed: bool,
+    /// When to list; `None` while there is no runtime.
+    list_at: Option<Instant>,
+    inventory: Option<Inventory>,
+    usage_asked: bool,
+    usage_at: Option<Instant>,
+    survey: Survey,
+    surveying: bool,
+    manifests: Option<Vec<Workload>>,
+    trouble: Option<String>,
+}
+
+impl Desk {
+    pub(super) fn new(
+        setup: SessionSetup,
+        runtime: Runtime,
+        clock: Clock,
+        news: Sender<News>,
+    ) -> Self {
+        Self {
+            reader: Reader::new(runtime, clock),
+            news,
+            setup,
+            exited: BTreeSet::new(),
+            images_changed: true,
+            list_at: None,
+            inventory: None,
+            usage_asked: false,
+            usage_at: None,
+            survey: Survey::default(),
+            surveying: false,
+            manifests: None,
+            trouble: None,
+        }
+    }
+
+    /// When there is something to do.
+    pub(super) fn next_due(&self) -> Instant {
+        if self.surveying {
+            return Instant::now();
+        }
+        let now = Instant::now();
+        let usage = self.usage_asked.then(|| self.usage_at.map_or(now, |at| at + USAGE_EVERY));
+        let soonest = [self.list_at, usage].into_iter().flatten().min();
+        soonest.unwrap_or(now + RECONCILE)
+    }
+
+    fn list_within(&mut self, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.list_at = Some(self.list_at.map_or(at, |due| due.min(at)));
+    }
+
+    pub(super) fn take(&mut self, order: Order) {
+        match order {
+            Order::List { images } => {
+                self.images_changed |= images;
+                self.list_within(GATHER);
+            }
+            Order::Usage => self.usage_asked = true,
+        }
+    }
+
+    /// Takes in what the runtime told.
+    pub(super) async fn hear(&mut self, event: RuntimeEvent) {
+        let news = match event {
+            RuntimeEvent::Up(identity) => {
+                self.images_changed = true;
+                self.list_within(Duration::ZERO);
+                Some(News::Up(format!("{} {}", identity.runtime, identity.version)))
+            }
+            RuntimeEvent::Down(why) => {
+                self.list_at = None;
+                Some(News::Down(why.to_string()))
+            }
+            RuntimeEvent::Missed => {
+                self.images_changed = true;
+                self.list_within(GATHER);
+                None
+            }
+            RuntimeEvent::Change(Change { id, sandbox, what, .. }) => {
+                if what == What::Stopped && sandbox.as_ref() != Some(&id) {
+                    self.exited.insert(id);
+                }
+                self.list_within(GATHER);
+                None
+            }
+            RuntimeEvent::ImageAdded(_) | RuntimeEvent::ImageRemoved(_) => {
+                self.images_changed = true;
+                self.list_within(GATHER * 10);
+                None
+            }
+        };
+        if let Some(news) = news {
+            self.tell(news).await;
+        }
+    }
+
+    /// Does the one thing that is due, if any is.
+    pub(super) async fn do_what_is_due(&mut self) {
+        let now = Instant::now();
+        if self.list_at.is_some_and(|at| at <= now) {
+            self.list().await;
+        } else if self.usage_asked && self.usage_at.is_none_or(|at| at + USAGE_EVERY <= now) {
+            self.usage_asked = false;
+            self.usage_at = Some(now);
+            self.begin_survey();
+        } else if self.surveying {
+            self.go_on_surveying().await;
+        }
+    }
+
+    async fn list(&mut self) {
+        self.read_manifests().await;
+        let images = std::mem::take(&mut self.images_changed);
+        self.list_at = Some(Instant::now() + RECONCILE);
+        match self.reader.inventory(images).await {
+            Ok(mut inventory) => {
+                self.trouble = None;
+                self.add_exits(&inventory);
+                inventory.exited = std::mem::take(&mut self.exited).into_iter().collect();
+                let states: BTreeMap<_, _> = inventory
+                    .containers
+                    .iter()
+                    .map(|c| (c.container.id.as_str(), c.container.state))
+                    .collect();
+                let logs = Logs::read(&self.setup.logs, &states);
+                self.inventory =
+                    Some(Inventory { images: None, exited: Vec::new(), ..inventory.clone() });
+                self.tell(News::Logs(logs)).await;
+                self.tell(News::Inventory(Box::new(inventory))).await;
+            }
+            Err(error) => {
+                self.images_changed = images;
+                self.tell_trouble(format!("the runtime's list is as old as it was: {error}")).await;
+                self.list_at = Some(Instant::now() + Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// What ran in the last inventory and does not now has ended, whether or not an event said so.
+    fn add_exits(&mut self, inventory: &Inventory) {
+        let Some(last) = &self.inventory else { return };
+        let ran: BTreeSet<&str> = last
+            .containers
+            .iter()
+            .filter(|c| c.container.state == ContainerState::Running)
+            .map(|c| c.container.id.as_str())
+            .collect();
+        let ended = inventory.containers.iter().map(|c| &c.container);
+        let ended =
+            ended.filter(|c| c.state == ContainerState::Exited && ran.contains(c.id.as_str()));
+        self.exited.extend(ended.map(|c| c.id.clone()));
+    }
+
+    /// Reads the manifests anew, and tells when they have changed.
+    pub(super) async fn read_manifests(&mut self) {
+        let Some(dir) = &self.setup.manifests else { return };
+        match Manifests::read(dir) {
+            Ok(found) => {
+                if self.manifests.as_ref() != Some(&found.pods) {
+                    self.manifests = Some(found.pods.clone());
+                    self.tell(News::Manifests(found)).await;
+                }
+            }
+            Err(error) => {
+                let what = format!("pod manifests in {}: {error}", dir.display());
+                self.tell_trouble(what).await;
+            }
+        }
+    }
+
+    fn begin_survey(&mut self) {
+        self.survey.set_dirs(self.dirs().into_iter().map(|(_, _, dir)| dir).collect());
+        self.surveying = true;
+    }
+
+    /// Directories that count against a pod: by UID, what it is, and where.
+    fn dirs(&self) -> Vec<(String, Part, PathBuf)> {
+        let mut dirs = Vec::new();
+        let Some(inventory) = &self.inventory else { return dirs };
+        for pod in &inventory.pods {
+            let uid = &pod.sandbox.pod_uid;
+            let name = format!("{}_{uid}", pod.name.replacen('/', "_", 1));
+            for seen in &inventory.containers {
+                if &seen.container.pod_uid == uid {
+                    let container = seen.container.name.clone();
+                    let dir = self.setup.logs.pods.join(&name).join(&container);
+                    dirs.push((uid.clone(), Part::Logs(container), dir));
+                }
+            }
+            let Some(kubelet) = &self.setup.kubelet else { continue };
+            let volumes = kubelet.join("pods").join(uid).join("volumes");
+            for volume in entries(&volumes.join("kubernetes.io~empty-dir")) {
+                let name = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                dirs.push((uid.clone(), Part::Volume(name), volume));
+            }
+        }
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
+    async fn go_on_surveying(&mut self) {
+        let mut survey = std::mem::take(&mut self.survey);
+        let walked = tokio::task::spawn_blocking(move || {
+            let is_done = survey.step(SURVEYED_AT_ONCE);
+            (survey, is_done)
+        });
+        let Ok((survey, is_done)) = walked.await else {
+            self.surveying = false;
+            return;
+        };
+        self.survey = survey;
+        if !is_done {
+            return;
+        }
+        self.surveying = false;
+        let layers = match self.reader.writable_layers().await {
+            Ok(layers) => layers,
+            Err(error) => {
+                self.tell_trouble(format!("writable layers are not known: {error}")).await;
+                BTreeMap::new()
+            }
+        };
+        let mut usage = DiskUsage { layers, pods: BTreeMap::new() };
+        for (uid, part, dir) in self.dirs() {
+            let Some(used) = self.survey.usage(&dir) else { continue };
+            let pod: &mut PodDisk = usage.pods.entry(uid).or_default();
+            match part {
+                Part::Logs(container) => {
+                    pod.logs.insert(container, used);
+                }
+                Part::Volume(name) => pod.volumes.push(VolumeStats {
+                    name,
+                    used_bytes: used.used_bytes,
+                    inodes_used: used.inodes_used,
+                }),
+            }
+        }
+        self.tell(News::Usage(usage)).await;
+    }
+
+    async fn tell(&self, news: News) {
+        // It fails only when the loop has ended, which the next turn sees.
+        let _ = self.news.send(news).await;
+    }
+
+    async fn tell_trouble(&mut self, what: String) {
+        if self.trouble.as_ref() != Some(&what) {
+            self.trouble = Some(what.clone());
+            self.tell(News::Trouble(what)).await;
+        }
+    }
+}
+
+/// What a directory of a pod holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Logs(String),
+    Volume(String),
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}

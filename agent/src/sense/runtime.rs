@@ -1,0 +1,327 @@
+//! What the container runtime has, in policy's words: pods, containers, images, and what they take up.
+//!
+//! ```text
+//!  list sandboxes, containers ─┐                        every change, and once a minute
+//!  status of those that run ───┼─► Inventory            once for each: cgroup, mounted images
+//!  list images, layers ────────┘                        when images change, and when disk matters
+//! ```
+//! [`Reader`] remembers only what saves it from asking twice, and forgets what is no longer listed.
+//! It runs where waiting harms nobody (see `run/session`), never in the loop.
+
+use crate::clock::{Boot, Clock};
+use ebb_cri::{Error, ImageUse, PieceKind, Runtime};
+use ebb_policy::Time;
+use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox, VolumeStats};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Everything that the runtime has.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// When it was listed.
+    pub at: Boot,
+    /// Sandboxes; a pod has several when earlier ones are not removed yet.
+    pub pods: Vec<PodSeen>,
+    /// Containers, dead ones too.
+    pub containers: Vec<ContainerSeen>,
+    /// Ids of containers that have ended since the last inventory.
+    pub exited: Vec<String>,
+    /// Images; `None` when they were not listed this time and the last list stands.
+    pub images: Option<Images>,
+}
+
+/// A sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSeen {
+    /// As policy sees it.
+    pub sandbox: Sandbox,
+    /// The pod as `namespace/name`.
+    pub name: String,
+    /// The kubelet runs it from a file or a URL, not for the API server.
+    pub is_static: bool,
+    /// The sandbox's own cgroup below the cgroup mount, where known.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerSeen {
+    /// As policy sees it.
+    pub container: Container,
+    /// Its cgroup below the cgroup mount, where known; a container that has ended has none.
+    pub cgroup: Option<PathBuf>,
+    /// Ids of images that are mounted into it as volumes.
+    pub mounted_images: Vec<String>,
+}
+
+/// All images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Images {
+    /// As policy sees them.
+    pub list: Vec<Image>,
+    /// Bytes of each layer that some image could take with it; one that stays whatever images go is left out.
+    pub layers: BTreeMap<String, u64>,
+    /// By image id, bytes on disk of everything that it needs, shared or not.
+    pub totals: BTreeMap<String, u64>,
+    /// Why layers are not known, where they are not.
+    pub layers_unknown: Option<String>,
+    /// A directory on the filesystem of the images.
+    pub filesystem: Option<PathBuf>,
+    /// A directory on the filesystem of the writable layers, where the runtime tells it apart.
+    pub layer_filesystem: Option<PathBuf>,
+}
+
+/// What pods take up on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Writable layers, by container id.
+    pub layers: BTreeMap<String, FsUsage>,
+    /// The rest, by UID of the pod.
+    pub pods: BTreeMap<String, PodDisk>,
+}
+
+/// What one pod takes up besides its writable layers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDisk {
+    /// Logs, by name of the container.
+    pub logs: BTreeMap<String, FsUsage>,
+    /// Volumes on local disk.
+    pub volumes: Vec<VolumeStats>,
+}
+
+/// What need not be asked again of something that runs.
+#[derive(Clone, Debug, Default)]
+struct Settled {
+    cgroup: Option<PathBuf>,
+    mounts: Vec<String>,
+}
+
+/// Reads a runtime again and again.
+#[derive(Debug)]
+pub struct Reader {
+    runtime: Runtime,
+    clock: Clock,
+    settled: BTreeMap<String, Settled>,
+    /// Names of images, to find the one that a container means.
+    images: Vec<ebb_cri::Image>,
+}
+
+/// Statuses asked for in one reading; the rest follow in the next, so that a node full of pods does not hold the first list up.
+const ASKED_AT_MOST: usize = 512;
+
+impl Reader {
+    /// A reader that knows nothing yet.
+    #[must_use]
+    pub fn new(runtime: Runtime, clock: Clock) -> Self {
+        Self { runtime, clock, settled: BTreeMap::new(), images: Vec::new() }
+    }
+
+    /// Lists sandboxes and containers, and images too if asked to (always the first time).
+    ///
+    /// # Errors
+    /// When one of the lists cannot be had; a status that cannot be had only leaves its facts unknown.
+    pub async fn inventory(&mut self, with_images: bool) -> Result<Inventory, Error> {
+        let images = if with_images || self.images.is_empty() {
+            Some(self.read_images().await?)
+        } else {
+            None
+        };
+        let at = Boot::now();
+        let now = self.clock.time(at);
+        let sandboxes = self.runtime.sandboxes().await?;
+        let containers = self.runtime.containers().await?;
+        self.settle(&sandboxes, &containers).await;
+        let pods: Vec<PodSeen> = sandboxes.into_iter().map(|s| self.pod(s, now)).collect();
+        let uids: BTreeMap<&str, &str> = pods
+            .iter()
+            .map(|pod| (pod.sandbox.id.as_str(), pod.sandbox.pod_uid.as_str()))
+            .collect();
+        let containers = containers.into_iter().map(|c| self.container(c, &uids, now)).collect();
+        Ok(Inventory { at, containers, pods, exited: Vec::new(), images })
+    }
+
+    /// What writable layers take up, by container id.
+    ///
+    /// # Errors
+    /// When the runtime does not say.
+    pub async fn writable_layers(&self) -> Result<BTreeMap<String, FsUsage>, Error> {
+        let usage = self.runtime.container_usage().await?;
+        let layer = |container: ebb_cri::ContainerUsage| {
+            let layer = container.writable_layer?;
+            let usage = FsUsage { used_bytes: layer.bytes, inodes_used: layer.inodes };
+            Some((container.id, usage))
+        };
+        Ok(usage.into_iter().filter_map(layer).collect())
+    }
+
+    async fn read_images(&mut self) -> Result<Images, Error> {
+        self.images = self.runtime.images().await?;
+        let filesystems = self.runtime.image_fs().await?;
+        let place = |list: Vec<ebb_cri::FsUsage>| {
+            let mut paths = list.into_iter().map(|fs| PathBuf::from(fs.mountpoint));
+            paths.find(|path| path.is_absolute())
+        };
+        // Not every runtime says so; those that do not pin it.
+        let sandbox_image = self.runtime.sandbox_image().await.unwrap_or_default();
+        let is_of_sandboxes = |image: &ebb_cri::Image| {
+            sandbox_image.as_deref().is_some_and(|name| image.is_called(name))
+        };
+        let mut images = Images {
+            list: self.images.iter().map(|i| image(i, is_of_sandboxes(i))).collect(),
+            filesystem: place(filesystems.images),
+            layer_filesystem: place(filesystems.containers),
+            ..Images::default()
+        };
+        match self.runtime.layers().await {
+            Ok(layers) => images.add_layers(&layers),
+            // Sizes by layers are a refinement: without them the images are still known.
+            Err(error) => images.layers_unknown = Some(error.to_string()),
+        }
+        Ok(images)
+    }
+
+    /// Asks once for the status of what runs: its cgroup, and images mounted into it.
+    async fn settle(&mut self, sandboxes: &[ebb_cri::Sandbox], containers: &[ebb_cri::Container]) {
+        let listed: BTreeSet<&str> = sandboxes
+            .iter()
+            .map(|s| s.id.as_str())
+            .chain(containers.iter().map(|c| c.id.as_str()))
+            .collect();
+        self.settled.retain(|id, _| listed.contains(id.as_str()));
+        let mut left = ASKED_AT_MOST;
+        for sandbox in sandboxes.iter().filter(|sandbox| sandbox.ready) {
+            if left == 0 || self.settled.contains_key(&sandbox.id) {
+                continue;
+            }
+            left -= 1;
+            if let Ok(status) = self.runtime.sandbox(&sandbox.id).await {
+                let cgroup = status.cgroup.as_deref().map(below_mount);
+                self.settled.insert(sandbox.id.clone(), Settled { cgroup, mounts: Vec::new() });
+            }
+        }
+        for container in containers {
+            let runs = container.state == ebb_cri::ContainerState::Running;
+            if left == 0 || !runs || self.settled.contains_key(&container.id) {
+                continue;
+            }
+            left -= 1;
+            if let Ok(status) = self.runtime.container(&container.id).await {
+                let settled = Settled {
+                    cgroup: status.cgroup.as_deref().map(below_mount),
+                    mounts: status.image_volumes,
+                };
+                self.settled.insert(container.id.clone(), settled);
+            }
+        }
+    }
+
+    fn pod(&self, sandbox: ebb_cri::Sandbox, now: Time) -> PodSeen {
+        let ebb_cri::PodName { uid, namespace, name } = sandbox.pod;
+        let source = sandbox.annotations.get("kubernetes.io/config.source");
+        PodSeen {
+            cgroup: self.settled.get(&sandbox.id).and_then(|settled| settled.cgroup.clone()),
+            name: format!("{namespace}/{name}"),
+            is_static: source.is_some_and(|source| source == "file" || source == "http"),
+            sandbox: Sandbox {
+                pod_uid: if uid.is_empty() { stand_in(&sandbox.id) } else { uid },
+                ready: sandbox.ready,
+                created_at: self.time(sandbox.created, now),
+                id: sandbox.id,
+            },
+        }
+    }
+
+    fn container(
+        &self,
+        container: ebb_cri::Container,
+        uids: &BTreeMap<&str, &str>,
+        now: Time,
+    ) -> ContainerSeen {
+        let settled = self.settled.get(&container.id).cloned().unwrap_or_default();
+        let of_sandbox = uids.get(container.sandbox.as_str()).map(|uid| (*uid).to_owned());
+        let of_labels = container.pod.map(|pod| pod.uid);
+        let mounts = settled.mounts.iter().filter_map(|name| self.image_called(name));
+        ContainerSeen {
+            cgroup: settled.cgroup,
+            mounted_images: mounts.collect(),
+            container: Container {
+                pod_uid: of_sandbox.or(of_labels).unwrap_or_else(|| stand_in(&container.sandbox)),
+                name: container.name,
+                state: match container.state {
+                    ebb_cri::ContainerState::Created => ContainerState::Created,
+                    ebb_cri::ContainerState::Running => ContainerState::Running,
+                    ebb_cri::ContainerState::Exited => ContainerState::Exited,
+                    ebb_cri::ContainerState::Unknown => ContainerState::Unknown,
+                },
+                created_at: self.time(container.created, now),
+                image: self.image_of(&container.image),
+                sandbox_id: Some(container.sandbox),
+                id: container.id,
+            },
+        }
+    }
+
+    /// The id of the image that a container runs, by whichever of its names the runtime gives.
+    fn image_of(&self, usage: &ImageUse) -> Option<String> {
+        let found = self.images.iter().find(|image| usage.is(image)).map(|image| image.id.clone());
+        found.or_else(|| Some(usage.reference.clone()).filter(|reference| !reference.is_empty()))
+    }
+
+    fn image_called(&self, name: &str) -> Option<String> {
+        self.images.iter().find(|image| image.is_called(name)).map(|image| image.id.clone())
+    }
+
+    /// A moment of the runtime's clock. One that it does not tell, or that is yet to come, is now: nothing is taken to be old for want of a date.
+    fn time(&self, at: Option<SystemTime>, now: Time) -> Time {
+        let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        since.and_then(|d| u64::try_from(d.as_millis()).ok()).map_or(now, |ms| Time(ms).min(now))
+    }
+}
+
+impl Images {
+    /// Takes in what images are made of. Pieces that stay whatever images go are nobody's to free.
+    fn add_layers(&mut self, layers: &ebb_cri::Layers) {
+        let name = |piece: &ebb_cri::Piece| match piece.kind {
+            PieceKind::Content => format!("content {}", piece.id),
+            PieceKind::Snapshot => format!("snapshot {}", piece.id),
+        };
+        let free = |place: &usize| {
+            let piece = layers.pieces.get(*place)?;
+            (!layers.held.contains(place)).then(|| (name(piece), piece.bytes))
+        };
+        for image in &mut self.list {
+            let Some(pieces) = layers.images.get(&image.id) else { continue };
+            let own: Vec<(String, u64)> = pieces.iter().filter_map(free).collect();
+            image.layers = Some(own.iter().map(|(name, _)| name.clone()).collect());
+            self.layers.extend(own);
+            self.totals.extend(layers.total(&image.id).map(|total| (image.id.clone(), total)));
+        }
+    }
+}
+
+/// The image of sandboxes counts as pinned, whether or not the runtime pins it.
+fn image(image: &ebb_cri::Image, is_of_sandboxes: bool) -> Image {
+    let mut tags = image.tags.clone();
+    tags.sort();
+    Image {
+        id: image.id.clone(),
+        runtime_handler: image.runtime_handler.clone(),
+        tags,
+        size: image.bytes,
+        layers: None,
+        pinned: image.pinned || is_of_sandboxes,
+        last_used: None,
+        first_detected: None,
+    }
+}
+
+/// A sandbox that was made without naming a pod is a pod of its own.
+fn stand_in(sandbox: &str) -> String {
+    format!("sandbox {sandbox}")
+}
+
+/// A cgroup as the runtime names it, from the root of the hierarchy, as a path below the mount.
+fn below_mount(cgroup: &str) -> PathBuf {
+    PathBuf::from(cgroup.trim_start_matches('/'))
+}

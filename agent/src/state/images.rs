@@ -1,0 +1,298 @@
+//! What is remembered of images across restarts: when each was first seen and when it was last in use.
+//!
+//! ```text
+//!  History.images ──(changed enough)──► thread ebb-memory ──one transaction──► images.redb
+//! ```
+//! Without this the longest unused image after a restart would be any image at all.
+//! The store is an embedded database that survives a crash at any point; what a crash can cost is the last minute.
+//! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
+
+use ebb_policy::Time;
+use ebb_policy::history::ImageRecord;
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// First seen and last in use, in milliseconds since the Unix epoch, by the name under which an image is remembered.
+const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::new("images");
+
+/// "Last in use" moves with every look while an image is in use; this much of it is not worth a write.
+const WORTH_A_WRITE: u64 = 60_000;
+
+/// All that is remembered, by the names of `History`.
+pub type Records = BTreeMap<String, ImageRecord>;
+
+/// Why the store cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("image history in {}: {source}", path.display())]
+pub struct StoreError {
+    path: PathBuf,
+    #[source]
+    source: Box<redb::Error>,
+}
+
+impl StoreError {
+    /// Whether somebody else has the store open.
+    fn is_taken(&self) -> bool {
+        matches!(*self.source, redb::Error::DatabaseAlreadyOpen)
+    }
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct ImageStore {
+    database: Database,
+    path: PathBuf,
+}
+
+impl ImageStore {
+    /// Whether there is a store in `dir`.
+    #[must_use]
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join("images.redb").exists()
+    }
+
+    /// Opens the store in `dir`, which is made if need be. A file that is no store (any more) is put aside as `images.redb.bad` and a new one begun.
+    ///
+    /// # Errors
+    /// When neither works.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join("images.redb");
+        let failed = |source: redb::Error| StoreError { path: path.clone(), source: source.into() };
+        fs::create_dir_all(dir).map_err(|e| failed(e.into()))?;
+        let database = match Database::create(&path) {
+            Ok(database) => database,
+            // Another agent has it; its memory is not ours to put aside.
+            Err(error @ redb::DatabaseError::DatabaseAlreadyOpen) => {
+                return Err(failed(error.into()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the image history is put aside");
+                fs::rename(&path, dir.join("images.redb.bad")).map_err(|e| failed(e.into()))?;
+                Database::create(&path).map_err(|e| failed(e.into()))?
+            }
+        };
+        Ok(Self { database, path })
+    }
+
+    /// Everything that is remembered; `None` when nothing ever was. Times after `now` are taken for `now`: the wall clock went back since.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn load(&self, now: Time) -> Result<Option<Records>, StoreError> {
+        let read = || -> Result<Option<Records>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let table = match transaction.open_table(IMAGES) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let mut records = Records::new();
+            for entry in table.iter()? {
+                let (name, times) = entry?;
+                let (first, last) = times.value();
+                let record = ImageRecord {
+                    first_detected: Time(first).min(now),
+                    last_used: last.map(|last| Time(last).min(now)),
+                };
+                records.insert(name.value().to_owned(), record);
+            }
+            Ok(Some(records))
+        };
+        read().map_err(|source| self.failed(source))
+    }
+
+    /// Makes the store hold `records` and nothing else, in one transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written; what it held before then still stands.
+    pub fn save(&self, records: &Records) -> Result<(), StoreError> {
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut table = transaction.open_table(IMAGES)?;
+                table.retain(|name, _| records.contains_key(name))?;
+                for (name, record) in records {
+                    let ImageRecord { first_detected, last_used } = record;
+                    let times = (first_detected.0, last_used.map(|time| time.0));
+                    let is_known = table.get(name.as_str())?.is_some_and(|t| t.value() == times);
+                    if !is_known {
+                        table.insert(name.as_str(), times)?;
+                    }
+                }
+            }
+            Ok(transaction.commit()?)
+        };
+        write().map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: redb::Error) -> StoreError {
+        StoreError { path: self.path.clone(), source: source.into() }
+    }
+}
+
+/// Keeps a store up to date from a thread of its own.
+#[derive(Debug)]
+pub struct Memory {
+    saves: Option<SyncSender<Records>>,
+    thread: Option<JoinHandle<()>>,
+    saved: Records,
+}
+
+impl Memory {
+    /// Keeps the store in `dir`, which holds `saved`. It is opened for each write alone, so that others can read it in between.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn start(dir: PathBuf, saved: Records) -> std::io::Result<Self> {
+        let (saves, inbox) = sync_channel::<Records>(1);
+        let thread = std::thread::Builder::new().name("ebb-memory".into()).spawn(move || {
+            while let Ok(records) = inbox.recv() {
+                if let Err(error) = save_soon(&dir, &records) {
+                    tracing::warn!(%error, "the image history was not written");
+                }
+            }
+        })?;
+        Ok(Self { saves: Some(saves), thread: Some(thread), saved })
+    }
+
+    /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
+    pub fn note(&mut self, records: &Records) {
+        if is_worth_a_write(&self.saved, records) {
+            self.save(records);
+        }
+    }
+
+    fn save(&mut self, records: &Records) {
+        let taken = self.saves.as_ref().is_some_and(|s| s.try_send(records.clone()).is_ok());
+        if taken {
+            self.saved.clone_from(records);
+        }
+    }
+
+    /// Writes `records` and waits for that: the agent ends.
+    pub fn finish(mut self, records: Option<&Records>) {
+        if let (Some(saves), Some(records)) = (self.saves.take(), records) {
+            // It fails only when the thread has died, which has been said.
+            let _ = saves.send(records.clone());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Saves as soon as whoever else has the store open lets go of it.
+fn save_soon(dir: &Path, records: &Records) -> Result<(), StoreError> {
+    let mut tries = 0;
+    loop {
+        match ImageStore::open(dir).and_then(|store| store.save(records)) {
+            Err(error) if error.is_taken() && tries < 20 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_worth_a_write(saved: &Records, records: &Records) -> bool {
+    saved.len() != records.len()
+        || records.iter().any(|(name, now)| {
+            saved.get(name).is_none_or(|saved| match (saved.last_used, now.last_used) {
+                (Some(saved), Some(now)) => now.since(saved).0 >= WORTH_A_WRITE,
+                (saved, now) => saved != now,
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(first: u64, last: Option<u64>) -> ImageRecord {
+        ImageRecord { first_detected: Time(first), last_used: last.map(Time) }
+    }
+
+    fn records(list: &[(&str, ImageRecord)]) -> Records {
+        list.iter().map(|(name, record)| ((*name).to_owned(), *record)).collect()
+    }
+
+    #[test]
+    fn what_was_saved_is_there_after_a_restart_and_what_is_gone_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(&dir.path().join("deep/er")).unwrap();
+        assert_eq!(store.load(Time(9)).unwrap(), None, "nothing was ever seen");
+        store.save(&records(&[("a", record(1, None)), ("b", record(2, Some(3)))])).unwrap();
+        let next = records(&[("b", record(2, Some(5)))]);
+        store.save(&next).unwrap();
+        drop(store);
+        let store = ImageStore::open(&dir.path().join("deep/er")).unwrap();
+        assert_eq!(store.load(Time(9)).unwrap(), Some(next));
+    }
+
+    #[test]
+    fn times_after_now_are_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(dir.path()).unwrap();
+        store.save(&records(&[("a", record(50, Some(60)))])).unwrap();
+        let loaded = store.load(Time(9)).unwrap().unwrap();
+        assert_eq!(loaded["a"], record(9, Some(9)));
+    }
+
+    #[test]
+    fn a_file_that_is_no_store_is_put_aside_and_one_that_is_taken_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("images.redb"), vec![7; 9000]).unwrap();
+        let store = ImageStore::open(dir.path()).unwrap();
+        assert!(dir.path().join("images.redb.bad").exists());
+        let error = ImageStore::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("images.redb"), "{error}");
+        drop(store);
+    }
+
+    #[test]
+    fn a_process_that_dies_in_the_middle_of_writing_leaves_the_last_whole_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(dir.path()).unwrap();
+        let whole = records(&[("a", record(1, Some(2)))]);
+        store.save(&whole).unwrap();
+        // A transaction that is never committed is what a crash leaves.
+        let transaction = store.database.begin_write().unwrap();
+        transaction.open_table(IMAGES).unwrap().insert("b", (1, None)).unwrap();
+        std::mem::forget(transaction);
+        let copy = dir.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        fs::copy(dir.path().join("images.redb"), copy.join("images.redb")).unwrap();
+        let after = ImageStore::open(&copy).unwrap();
+        assert_eq!(after.load(Time(9)).unwrap(), Some(whole));
+    }
+
+    #[test]
+    fn last_use_is_written_once_a_minute_and_everything_else_at_once() {
+        let saved = records(&[("a", record(1, Some(1000)))]);
+        let soon = records(&[("a", record(1, Some(30_000)))]);
+        let later = records(&[("a", record(1, Some(61_000)))]);
+        let more = records(&[("a", record(1, Some(1000))), ("b", record(2, None))]);
+        let first_use = records(&[("a", record(1, None))]);
+        assert!(!is_worth_a_write(&saved, &soon));
+        assert!(is_worth_a_write(&saved, &later));
+        assert!(is_worth_a_write(&saved, &more));
+        assert!(is_worth_a_write(&first_use, &saved));
+    }
+
+    #[test]
+    fn the_end_of_the_agent_writes_what_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut memory = Memory::start(dir.path().into(), Records::new()).unwrap();
+        memory.note(&records(&[("a", record(1, None))]));
+        let last = records(&[("a", record(1, Some(7)))]);
+        memory.finish(Some(&last));
+        let store = ImageStore::open(dir.path()).unwrap();
+        assert_eq!(store.load(Time(9)).unwrap(), Some(last));
+    }
+}

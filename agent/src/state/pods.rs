@@ -1,0 +1,383 @@
+//! Pods, containers and images as the runtime last told, enriched with what manifests say and the cgroups say.
+//!
+//! ```text
+//!  runtime: sandboxes, containers ──┐
+//!  manifests: requests, limits ─────┼─ by UID, else by name ─► one Workload for each pod
+//!  cgroups: memory, processes ──────┘  by path                 (other cgroups stay workloads of their own)
+//! ```
+//! Nothing is asked for here. What the runtime does not list any more is forgotten with the next inventory.
+
+use crate::act::Payload;
+use crate::sense::logs::Logs;
+use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
+use ebb_policy::snapshot::{
+    ContainerState, ContainerStats, FsUsage, LocalLimit, MemoryUsage, ProtectedReason, State,
+    Stats, Workload, WorkloadKey, WorkloadKind,
+};
+use ebb_policy::{Snapshot, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is known of pods.
+#[derive(Debug, Default)]
+pub struct Pods {
+    inventory: Option<Inventory>,
+    images: Option<Images>,
+    manifests: Option<Vec<Workload>>,
+    usage: Option<DiskUsage>,
+    logs: Logs,
+    /// UIDs of pods that ebb has ended, for as long as anything of them is left.
+    evicted: BTreeSet<String>,
+    exited: BTreeSet<String>,
+    /// Nothing but pods may be ended.
+    pods_only: bool,
+    /// The pods, put together whenever what they are made of changes.
+    known: Vec<Known>,
+    /// Whose each cgroup is, by its path below the mount.
+    owners: HashMap<PathBuf, Owner>,
+}
+
+/// One pod, without what was measured of it.
+#[derive(Debug)]
+struct Known {
+    workload: Workload,
+    /// Its containers, by their places in the inventory.
+    containers: Vec<usize>,
+}
+
+/// Whose a cgroup is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// UID of the pod.
+    uid: Arc<str>,
+    /// It is a container's, not the sandbox's own.
+    is_payload: bool,
+}
+
+impl Pods {
+    /// Says whether cgroups that belong to no pod are workloads too.
+    pub fn set_pods_only(&mut self, pods_only: bool) {
+        self.pods_only = pods_only;
+    }
+
+    /// Takes in what the runtime has.
+    pub fn observe(&mut self, mut inventory: Inventory) {
+        self.exited.extend(std::mem::take(&mut inventory.exited));
+        let there: BTreeSet<&str> =
+            inventory.containers.iter().map(|c| c.container.id.as_str()).collect();
+        self.exited.retain(|id| there.contains(id.as_str()));
+        let pods = inventory.pods.iter().map(|pod| pod.sandbox.pod_uid.as_str());
+        let owners = inventory.containers.iter().map(|c| c.container.pod_uid.as_str());
+        let known: BTreeSet<&str> = pods.chain(owners).collect();
+        self.evicted.retain(|uid| known.contains(uid.as_str()));
+        if let Some(images) = inventory.images.take() {
+            self.images = Some(images);
+        }
+        self.owners = owners_in(&inventory);
+        self.inventory = Some(inventory);
+        self.put_together();
+    }
+
+    /// Takes in what the manifests say; with them every source of pods has reported.
+    pub fn observe_manifests(&mut self, pods: Vec<Workload>) {
+        self.manifests = Some(pods);
+        self.put_together();
+    }
+
+    /// Takes in what containers and volumes take up on disk.
+    pub fn observe_usage(&mut self, usage: DiskUsage) {
+        self.usage = Some(usage);
+    }
+
+    /// Takes in which logs there are.
+    pub fn observe_logs(&mut self, logs: Logs) {
+        self.logs = logs;
+    }
+
+    /// Notes that ebb ends this pod: what is left of it when it has ended may go.
+    pub fn note_evicted(&mut self, uid: &str) {
+        self.evicted.insert(uid.to_owned());
+        self.put_together();
+    }
+
+    /// Forgets that containers have ended: a decision has been made about them.
+    pub fn forget_exited(&mut self) {
+        self.exited.clear();
+    }
+
+    /// Whether containers have ended that no decision was made about.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        !self.exited.is_empty()
+    }
+
+    /// The images, as last told.
+    #[must_use]
+    pub fn images(&self) -> Option<&Images> {
+        self.images.as_ref()
+    }
+
+    /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's.
+    #[must_use]
+    pub fn owner(&self, path: &Path) -> Option<&Owner> {
+        if self.owners.is_empty() {
+            return None;
+        }
+        path.ancestors().find_map(|above| self.owners.get(above))
+    }
+
+    /// The cgroups of the containers of the pod `uid` that run; `id_of` finds a cgroup's id by its path below the mount.
+    pub fn payloads(
+        &self,
+        uid: &str,
+        root: &Path,
+        id_of: impl Fn(&Path) -> Option<u64>,
+    ) -> Vec<Payload> {
+        let running = self.containers(uid).filter(|c| c.container.state != ContainerState::Exited);
+        running
+            .filter_map(|c| c.cgroup.as_ref())
+            .filter_map(|path| Some(Payload { id: id_of(path)?, path: root.join(path) }))
+            .collect()
+    }
+
+    /// Ids of the containers of the pod `uid` that run, and of its sandboxes.
+    #[must_use]
+    pub fn parts(&self, uid: &str) -> (Vec<String>, Vec<String>) {
+        let running = self.containers(uid).filter(|c| c.container.state == ContainerState::Running);
+        let pods = self.inventory.iter().flat_map(|inventory| &inventory.pods);
+        let sandboxes = pods.filter(|pod| pod.sandbox.pod_uid == uid);
+        (
+            running.map(|c| c.container.id.clone()).collect(),
+            sandboxes.map(|pod| pod.sandbox.id.clone()).collect(),
+        )
+    }
+
+    fn containers<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a ContainerSeen> {
+        let all = self.inventory.iter().flat_map(|inventory| &inventory.containers);
+        all.filter(move |c| c.container.pod_uid == uid)
+    }
+
+    /// Makes workloads of the pods. `cgroups` are the workloads by cgroup, each with its owner.
+    pub fn add_workloads(
+        &self,
+        snapshot: &mut Snapshot,
+        cgroups: impl Iterator<Item = (Option<Owner>, Workload)>,
+    ) {
+        let mut usage: BTreeMap<Arc<str>, Usage> = BTreeMap::new();
+        for (owner, workload) in cgroups {
+            match owner {
+                Some(Owner { uid, is_payload }) => {
+                    usage.entry(uid).or_default().add(&workload, is_payload);
+                }
+                None if self.pods_only && self.inventory.is_some() => {}
+                None => snapshot.workloads.push(workload),
+            }
+        }
+        for known in &self.known {
+            let mut workload = known.workload.clone();
+            let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));
+            workload.stats = self.stats(known, of, snapshot.taken_at);
+            workload.protected = of.and_then(|usage| usage.protected);
+            workload.local_limit = of.and_then(|usage| usage.local_limit);
+            snapshot.workloads.push(workload);
+        }
+    }
+
+    /// Adds what the runtime has and the logs beside it.
+    pub fn add_runtime(&self, snapshot: &mut Snapshot) {
+        let Some(inventory) = &self.inventory else { return };
+        snapshot.sources_ready = self.manifests.is_some();
+        snapshot.containers = inventory.containers.iter().map(|c| c.container.clone()).collect();
+        snapshot.sandboxes = inventory.pods.iter().map(|pod| pod.sandbox.clone()).collect();
+        snapshot.exited = self.exited.iter().cloned().collect();
+        snapshot.log_dirs.clone_from(&self.logs.dirs);
+        snapshot.log_links.clone_from(&self.logs.links);
+        if let Some(images) = &self.images {
+            snapshot.images.clone_from(&images.list);
+            snapshot.layers.clone_from(&images.layers);
+        }
+    }
+
+    /// One workload for each pod: those of the runtime, then those that only a manifest knows.
+    fn put_together(&mut self) {
+        self.known.clear();
+        let Some(inventory) = &self.inventory else { return };
+        let mut by_uid: BTreeMap<&str, Vec<&PodSeen>> = BTreeMap::new();
+        for pod in &inventory.pods {
+            by_uid.entry(&pod.sandbox.pod_uid).or_default().push(pod);
+        }
+        let mut containers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, seen) in inventory.containers.iter().enumerate() {
+            containers.entry(&seen.container.pod_uid).or_default().push(place);
+        }
+        let mut named = BTreeSet::new();
+        let mut known = Vec::with_capacity(by_uid.len());
+        for (uid, sandboxes) in by_uid {
+            let Some(newest) = sandboxes.iter().max_by_key(|pod| pod.sandbox.created_at) else {
+                continue;
+            };
+            let spec = self.manifest(newest);
+            named.extend(spec.map(|spec| spec.key.name.clone()));
+            let own = containers.remove(uid).unwrap_or_default();
+            let seen = || own.iter().filter_map(|place| inventory.containers.get(*place));
+            let runs = sandboxes.iter().any(|pod| pod.sandbox.ready)
+                || seen().any(|c| c.container.state == ContainerState::Running);
+            let mut workload = spec.cloned().unwrap_or_default();
+            workload.key = WorkloadKey {
+                name: newest.name.clone(),
+                uid: Some(uid.to_owned()),
+                ..WorkloadKey::default()
+            };
+            workload.kind = WorkloadKind::Pod;
+            workload.static_pod = newest.is_static;
+            workload.evicted = self.evicted.contains(uid);
+            workload.deleted = self.manifests.is_some() && spec.is_none();
+            if !runs {
+                workload.state = State::Terminated { at: None };
+            }
+            let mounted = seen().flat_map(|c| &c.mounted_images).cloned();
+            workload.mounted_images = mounted.collect::<BTreeSet<_>>().into_iter().collect();
+            known.push(Known { workload, containers: own });
+        }
+        // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
+        let waiting = self.manifests.iter().flatten();
+        let waiting = waiting.filter(|spec| !named.contains(&spec.key.name)).cloned();
+        known.extend(waiting.map(|workload| Known { workload, containers: Vec::new() }));
+        self.known = known;
+    }
+
+    /// What the manifests say of a pod: by UID, else by name. A static pod's name has the node's name after a dash.
+    fn manifest(&self, pod: &PodSeen) -> Option<&Workload> {
+        let manifests = self.manifests.as_ref()?;
+        let by_uid = |spec: &&Workload| spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid);
+        let by_name = |spec: &&Workload| {
+            spec.key.uid.is_none()
+                && (spec.key.name == pod.name
+                    || pod.is_static
+                        && pod
+                            .name
+                            .strip_prefix(&spec.key.name)
+                            .is_some_and(|rest| rest.starts_with('-')))
+        };
+        manifests.iter().find(by_uid).or_else(|| manifests.iter().find(by_name))
+    }
+
+    fn stats(&self, known: &Known, cgroups: Option<&Usage>, now: Time) -> Option<Stats> {
+        let inventory = self.inventory.as_ref()?;
+        let containers =
+            known.containers.iter().filter_map(|place| inventory.containers.get(*place));
+        let disk = self.usage.as_ref();
+        let own = disk.and_then(|disk| disk.pods.get(known.workload.key.uid.as_deref()?));
+        let mut each: Vec<ContainerStats> = Vec::new();
+        for seen in containers {
+            let layer = disk.and_then(|disk| disk.layers.get(&seen.container.id)).copied();
+            let stats = match each.iter_mut().find(|stats| stats.name == seen.container.name) {
+                Some(stats) => stats,
+                None => {
+                    let name = seen.container.name.clone();
+                    let logs = own.and_then(|own| own.logs.get(&name)).copied();
+                    each.push(ContainerStats { name, logs, ..ContainerStats::default() });
+                    each.last_mut()?
+                }
+            };
+            stats.rootfs = plus_fs(stats.rootfs, layer);
+        }
+        let disk_known = own.is_some() || each.iter().any(|c| c.rootfs.is_some());
+        if cgroups.is_none() && !disk_known {
+            return None;
+        }
+        let volumes = own.map(|own| own.volumes.clone()).unwrap_or_default();
+        let parts = each.iter().flat_map(|c| [c.rootfs, c.logs]).flatten();
+        let bytes = parts.filter_map(|fs| fs.used_bytes);
+        let bytes = bytes.chain(volumes.iter().filter_map(|volume| volume.used_bytes));
+        Some(Stats {
+            observed_at: cgroups.and_then(|usage| usage.observed_at).or(Some(now)),
+            memory: cgroups.and_then(|usage| usage.memory),
+            process_count: cgroups.and_then(|usage| usage.processes),
+            ephemeral_storage: disk_known.then(|| bytes.fold(0, u64::saturating_add)),
+            containers: each,
+            volumes,
+        })
+    }
+}
+
+/// What the cgroups of one pod use together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    observed_at: Option<Time>,
+    memory: Option<MemoryUsage>,
+    processes: Option<u64>,
+    /// Why one of its containers must not be ended, if so: then none of them is.
+    protected: Option<ProtectedReason>,
+    /// Of a container that is at its own limit.
+    local_limit: Option<LocalLimit>,
+}
+
+impl Usage {
+    fn add(&mut self, workload: &Workload, is_payload: bool) {
+        if is_payload {
+            self.protected = self.protected.or(workload.protected);
+            if workload.local_limit.is_some_and(|limit| limit.at_limit) {
+                self.local_limit = workload.local_limit;
+            }
+        }
+        if let Some(stats) = &workload.stats {
+            self.observed_at = self.observed_at.max(stats.observed_at);
+            self.processes = plus(self.processes, stats.process_count);
+            self.memory = plus_memory(self.memory, stats.memory);
+        }
+    }
+}
+
+/// The cgroups of an inventory, with the pods that they belong to.
+fn owners_in(inventory: &Inventory) -> HashMap<PathBuf, Owner> {
+    let owner = |uid: &str, is_payload| Owner { uid: uid.into(), is_payload };
+    let containers = inventory
+        .containers
+        .iter()
+        .filter_map(|c| Some((c.cgroup.clone()?, owner(&c.container.pod_uid, true))));
+    let sandboxes = inventory
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pod.cgroup.clone()?, owner(&pod.sandbox.pod_uid, false))));
+    containers.chain(sandboxes).collect()
+}
+
+/// The sum of what is known; unknown only when both are.
+fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn plus_fs(a: Option<FsUsage>, b: Option<FsUsage>) -> Option<FsUsage> {
+    let (Some(x), Some(y)) = (a, b) else { return a.or(b) };
+    Some(FsUsage {
+        used_bytes: plus(x.used_bytes, y.used_bytes),
+        inodes_used: plus(x.inodes_used, y.inodes_used),
+    })
+}
+
+fn plus_memory(a: Option<MemoryUsage>, b: Option<MemoryUsage>) -> Option<MemoryUsage> {
+    let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
+    Some(MemoryUsage {
+        usage: plus(a.usage, b.usage),
+        working_set: plus(a.working_set, b.working_set),
+        anon: plus(a.anon, b.anon),
+        file: plus(a.file, b.file),
+        active_file: plus(a.active_file, b.active_file),
+        inactive_file: plus(a.inactive_file, b.inactive_file),
+        shmem: plus(a.shmem, b.shmem),
+        kernel: plus(a.kernel, b.kernel),
+        swap: plus(a.swap, b.swap),
+        low: plus(a.low, b.low),
+        min: plus(a.min, b.min),
+        refaults: plus(a.refaults, b.refaults),
+        stall_us: plus(a.stall_us, b.stall_us),
+    })
+}
+
+#[cfg(test)]
+mod tests;
