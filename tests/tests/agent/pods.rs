@@ -284,7 +284,9 @@ fn when_an_image_was_last_in_use_outlives_the_agent() {
         (world.add_image("a:1", &[("a", 1)]), world.add_image("b:1", &[("b", 1)]))
     };
     let pod = lab.pod("web", &second, 10);
-    let quiet = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
+    // However full the disk of the machine is that runs this test.
+    let never = "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\n";
+    let quiet = config(&format!("maximumDeadContainersPerContainer: 0\n{never}{CONFIG}"));
     let mut agent = lab.start(quiet.path(), &["--enforce"]);
     agent.wait("runtime");
     // What follows a death shows that the images have been looked at.

@@ -57,7 +57,7 @@ fn limits() -> Limits {
         options: Some(options),
         ..RawEviction::default()
     })
-    .unwrap()
+    .expect("the thresholds are in order")
 }
 
 /// Bytes that go with the images of `set`.
