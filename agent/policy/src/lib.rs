@@ -14,6 +14,7 @@ extern crate alloc;
 
 mod admit;
 mod beyond;
+pub mod cgroups;
 mod choose;
 mod decide;
 mod evict;

@@ -1,0 +1,166 @@
+//! The level that the runtime writes, on the kubelet's behalf: containers.
+use super::amounts::{Amounts, CPU, MEMORY, huge_page_size};
+use super::cpu::shares;
+use super::levels::{Facts, pod_ref, protect};
+use super::names::Driver;
+use super::oom;
+use super::options::MemoryQos;
+use super::plan::{Cgroup, Level, OomScore};
+use super::pod::{Container, ContainerId, Pod};
+use crate::snapshot::Qos;
+use alloc::{format, string::String};
+
+impl Facts<'_> {
+    /// A container of the pod whose cgroup is at `pod_path`.
+    pub(super) fn container(&self, pod: &Pod, pod_path: &str, container: &Container) -> Cgroup {
+        let requests = &container.resources.requests;
+        let limits = self.limits(pod, container);
+        let path = container.id.as_ref().map(|id| path(pod_path, id, self.options.driver));
+        let mut cgroup = Cgroup::new(path, Level::Container);
+        cgroup.qos = Some(pod.qos());
+        cgroup.pod = Some(pod_ref(pod));
+        cgroup.container = Some(container.name.clone());
+
+        let (milli, base) = match requests.get(CPU) {
+            Some(_) => (requests.milli(CPU), "the container's CPU request"),
+            None => (limits.milli(CPU), "the CPU limit, for want of a request"),
+        };
+        let shares = shares(milli);
+        let rule = format!("{base}: {milli}m is {shares} shares");
+        cgroup.set("cpu.weight", self.options.container_curve.weight(shares), rule);
+        if self.options.cfs_quota {
+            let rule = self.quota_rule("the CPU limit");
+            cgroup.set("cpu.max", self.cpu_max(limits.milli(CPU)), rule);
+        } else {
+            cgroup.leave("cpu.max", "cpuCFSQuota is off");
+        }
+        if limits.has(MEMORY) {
+            cgroup.set("memory.max", limits.value(MEMORY), "the memory limit");
+        } else {
+            cgroup.leave("memory.max", "there is no memory limit");
+        }
+        if self.options.oom_group {
+            let rule =
+                "the OOM killer takes the container as a whole (singleProcessOOMKill is off)";
+            cgroup.set("memory.oom.group", 1, rule);
+        } else {
+            cgroup.leave("memory.oom.group", "singleProcessOOMKill is on");
+        }
+        self.huge_pages(&mut cgroup, &limits.huge_pages(), "the container's limits");
+        self.swap(&mut cgroup, pod, container);
+        if let Some(memory_qos) = self.options.memory_qos {
+            self.memory_qos(
+                &mut cgroup,
+                pod.qos(),
+                memory_qos,
+                requests.value(MEMORY),
+                limits.value(MEMORY),
+            );
+        }
+        let (value, rule) = oom::score(pod, container, self.capacity.value(MEMORY));
+        cgroup.oom_score_adj = Some(OomScore { value, rule });
+        self.finish(cgroup)
+    }
+
+    /// A container's limits; where it has none of its own, the pod's hold.
+    fn limits(&self, pod: &Pod, container: &Container) -> Amounts {
+        let mut limits = container.resources.limits.clone();
+        if let Some(whole) = &pod.resources {
+            for (name, amount) in whole.limits.iter() {
+                let counts = matches!(name, CPU | MEMORY) || huge_page_size(name).is_some();
+                if counts && !limits.has(name) {
+                    limits.set(name, amount);
+                }
+            }
+        }
+        limits
+    }
+
+    fn swap(&self, cgroup: &mut Cgroup, pod: &Pod, container: &Container) {
+        const FILE: &str = "memory.swap.max";
+        if !self.options.limited_swap {
+            cgroup.set(FILE, 0, "NoSwap");
+            return;
+        }
+        let request = container.resources.requests.value(MEMORY);
+        let limit = container.resources.limits.value(MEMORY);
+        let total = self.capacity.value(MEMORY);
+        let why_not = if pod.is_critical() {
+            "critical pods do not swap"
+        } else if pod.qos() != Qos::Burstable {
+            "only Burstable pods swap"
+        } else if request == 0 {
+            "the container has no memory request to measure its part by"
+        } else if request == limit {
+            "the container's memory request equals its limit"
+        } else if request > total {
+            "the container asks for more memory than the node has"
+        } else {
+            let rule = format!("LimitedSwap: {request}/{total} of {} bytes", self.node.swap());
+            cgroup.set(FILE, part(request, total, self.node.swap()), rule);
+            return;
+        };
+        cgroup.set(FILE, 0, format!("LimitedSwap: {why_not}"));
+    }
+
+    fn memory_qos(
+        &self,
+        cgroup: &mut Cgroup,
+        qos: Qos,
+        memory_qos: MemoryQos,
+        request: u64,
+        limit: u64,
+    ) {
+        let MemoryQos { reservation, throttling_factor } = memory_qos;
+        protect(cgroup, qos, reservation, request, "the container's memory request");
+        let Some(factor) = throttling_factor else {
+            cgroup.leave("memory.high", "there is no memoryThrottlingFactor");
+            return;
+        };
+        let bound = if limit > 0 { limit } else { self.allocatable().value(MEMORY) };
+        let high = throttle_at(request, bound, factor, self.node.page_size());
+        if request == limit && limit > 0 {
+            cgroup.leave("memory.high", "the memory request equals the limit");
+        } else if bound == 0 || high <= request {
+            cgroup.leave("memory.high", "it would not be above the request");
+        } else {
+            let rule = format!("{request} + ({bound} - {request})·{factor}, in whole pages");
+            cgroup.set("memory.high", high, rule);
+        }
+    }
+}
+
+/// `request/total · swap` in double precision, as the kubelet computes it.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the kubelet's own arithmetic, of which the value is to be the same to the last byte"
+)]
+fn part(request: u64, total: u64, swap: u64) -> u64 {
+    (request as f64 / total as f64 * swap as f64) as u64
+}
+
+/// Where a container is slowed down, in whole pages; double precision, as the kubelet computes it.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the kubelet's own arithmetic, of which the value is to be the same to the last page"
+)]
+fn throttle_at(request: u64, bound: u64, factor: f64, page: u64) -> u64 {
+    let bytes = request as f64 + (bound as f64 - request as f64) * factor;
+    (bytes as u64) / page * page
+}
+
+/// Where the runtime puts a container of the pod at `pod_path`.
+fn path(pod_path: &str, id: &ContainerId, driver: Driver) -> String {
+    let ContainerId { runtime, id } = id;
+    match (driver, runtime.as_str()) {
+        (Driver::Cgroupfs, "cri-o") => format!("{pod_path}/crio-{id}"),
+        (Driver::Cgroupfs, _) => format!("{pod_path}/{id}"),
+        (Driver::Systemd, "cri-o") => format!("{pod_path}/crio-{id}.scope"),
+        (Driver::Systemd, "containerd") => format!("{pod_path}/cri-containerd-{id}.scope"),
+        (Driver::Systemd, other) => format!("{pod_path}/{other}-{id}.scope"),
+    }
+}

@@ -1,0 +1,180 @@
+//! Cgroups as Kubernetes' rules demand them: the kubelet's tree of names and values, as a pure function.
+//!
+//! ```text
+//!  Options ─┐
+//!  Node ────┼─► plan ─► Plan { cgroups: path, values with their rules, systemd properties, oom_score_adj }
+//!  Pods ────┘
+//! ```
+//! [`amounts`] and [`pod`] say what is asked for, [`cpu`] turns it into shares, quota and weight, [`names`] into paths;
+//! [`levels`](self) and containers put values and names together. Comparing a live tree with the plan is [`compare`], the order of writes [`order`].
+//! Reading and writing a tree is the agent's.
+
+pub mod amounts;
+pub mod compare;
+mod containers;
+pub mod cpu;
+mod levels;
+pub mod names;
+pub mod node;
+mod oom;
+pub mod options;
+pub mod order;
+pub mod orphans;
+pub mod plan;
+pub mod pod;
+pub mod systemd;
+
+pub use amounts::Amounts;
+pub use names::{CgroupName, Driver, PodTree};
+pub use node::Node;
+pub use options::{Options, RawCgroups};
+pub use plan::{Cgroup, Level, Plan};
+pub use pod::Pod;
+
+use crate::Quantity;
+use crate::limits::ConfigError;
+use crate::snapshot::Qos;
+use alloc::{
+    collections::BTreeSet,
+    format,
+    string::{String, ToString},
+    vec::Vec,
+};
+use amounts::{CPU, MEMORY};
+use levels::Facts;
+
+/// The tree that the rules demand. The order of `pods` does not matter.
+///
+/// # Errors
+/// Every fact that the rules cannot hold for, naming the field: a reservation above the node's capacity, a pod whose UID cannot be part of a path, an unknown controller.
+pub fn plan(options: &Options, node: &Node, pods: &[Pod]) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let tree = PodTree::below(&options.root, options.driver)
+        .map_err(|problem| Vec::from([error("cgroupRoot", None, problem, "write another root")]))?;
+    let capacity = node.full_capacity();
+    check_node(options, node, &capacity, &mut errors);
+    check_pods(&tree, pods, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let mut pods: Vec<Pod> = pods.to_vec();
+    pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+    for pod in &mut pods {
+        if !options.pod_level_resources {
+            pod.resources = None;
+        }
+    }
+    let facts = Facts { options, node, tree: &tree, capacity, pods: pods.iter().collect() };
+    let mut cgroups = Vec::from([facts.kubepods()]);
+    let reserved = [
+        (&options.kube, &options.kube_reserved, Level::KubeReserved),
+        (&options.system, &options.system_reserved, Level::SystemReserved),
+    ];
+    for (at, amounts, level) in reserved {
+        cgroups.extend(at.as_ref().map(|at| facts.reserved(at, amounts, level)));
+    }
+    cgroups.extend([Qos::Burstable, Qos::BestEffort].map(|qos| facts.class(qos)));
+    for pod in &pods {
+        let Ok(name) = tree.pod(&pod.uid, pod.qos()) else { continue };
+        let path = name.path(options.driver);
+        cgroups.push(facts.pod(pod, path.clone(), name.unit()));
+        let containers = pod.containers.iter();
+        cgroups.extend(containers.map(|container| facts.container(pod, &path, container)));
+    }
+    Ok(Plan {
+        schema_version: plan::SCHEMA_VERSION,
+        driver: options.driver,
+        cgroups,
+        notes: Vec::new(),
+    })
+}
+
+fn check_node(options: &Options, node: &Node, capacity: &Amounts, errors: &mut Vec<ConfigError>) {
+    for (name, fix) in [(CPU, "\"4\""), (MEMORY, "\"8Gi\"")] {
+        if !capacity.has(name) {
+            errors.push(error(
+                &format!("node.capacity[{name:?}]"),
+                capacity.get(name).map(|amount| amount.to_string()),
+                "it is not known how much the node has",
+                &format!("say how much, such as {fix}"),
+            ));
+        }
+    }
+    for controller in node.controllers.iter().flatten() {
+        if !node::CONTROLLERS.contains(&controller.as_str()) {
+            errors.push(error(
+                "node.controllers",
+                Some(controller.clone()),
+                "unknown controller",
+                &format!("write some of {}", node::CONTROLLERS.join(", ")),
+            ));
+        }
+    }
+    if let Some(cpus) = &node.cpus
+        && systemd::cpu_bits(cpus).is_none_or(|bits| bits.is_empty())
+    {
+        errors.push(error(
+            "node.cpus",
+            Some(cpus.clone()),
+            "not a list of CPUs",
+            "write one such as \"0-3\"",
+        ));
+    }
+    let Options { kube_reserved, system_reserved, .. } = options;
+    for (name, has) in capacity.iter() {
+        let part = |amounts: &Amounts| amounts.get(name).unwrap_or(Quantity::ZERO);
+        let (kube, system) = (part(kube_reserved), part(system_reserved));
+        let evicted = if name == MEMORY { eviction_reserve(options, has) } else { Quantity::ZERO };
+        let reserved = kube.plus(system).plus(evicted);
+        if reserved <= has {
+            continue;
+        }
+        let key = if kube >= system { "kubeReserved" } else { "systemReserved" };
+        let beside = if evicted.is_positive() {
+            format!(" and evictionHard[\"memory.available\"] {evicted}")
+        } else {
+            String::new()
+        };
+        errors.push(error(
+            &format!("{key}[{name:?}]"),
+            Some(kube.max(system).to_string()),
+            &format!("kubeReserved {kube}, systemReserved {system}{beside} are more than the node's capacity of {has}"),
+            "reserve less",
+        ));
+    }
+}
+
+/// What the hard threshold on available memory keeps from pods.
+fn eviction_reserve(options: &Options, memory: Quantity) -> Quantity {
+    let Some(text) = &options.eviction_hard_memory else { return Quantity::ZERO };
+    match text.strip_suffix('%') {
+        None => text.parse().unwrap_or(Quantity::ZERO),
+        Some(percent) => {
+            let hundredths = percent.parse::<Quantity>().map_or(0, Quantity::nanos);
+            let bytes = memory.ceil().saturating_mul(hundredths) / 100_000_000_000;
+            Quantity::bytes(u64::try_from(bytes).unwrap_or(0))
+        }
+    }
+}
+
+fn check_pods(tree: &PodTree, pods: &[Pod], errors: &mut Vec<ConfigError>) {
+    let mut uids = BTreeSet::new();
+    for pod in pods {
+        let key = format!("pods[{:?}].metadata.uid", pod.full_name());
+        let uid = Some(pod.uid.clone());
+        if let Err(problem) = tree.pod(&pod.uid, pod.qos()) {
+            errors.push(error(
+                &key,
+                uid,
+                problem,
+                "write the UID under which the kubelet runs the pod",
+            ));
+        } else if !uids.insert(&pod.uid) {
+            errors.push(error(&key, uid, "another pod has it too", "keep one of them"));
+        }
+    }
+}
+
+fn error(key: &str, value: Option<String>, problem: &str, fix: &str) -> ConfigError {
+    ConfigError { key: key.into(), value, problem: problem.into(), fix: fix.into() }
+}

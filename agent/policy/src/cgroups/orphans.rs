@@ -1,0 +1,103 @@
+//! Pod cgroups that no pod belongs to any more: what is to become of each.
+use super::names::PodTree;
+use crate::snapshot::Qos;
+use alloc::{collections::BTreeSet, string::String, vec::Vec};
+
+/// A pod's cgroup that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodCgroup {
+    /// Path below the cgroup mount.
+    pub path: String,
+    /// Whether some process lives in it.
+    pub populated: bool,
+    /// Whether volumes of the pod are still mounted; `None` when that cannot be told.
+    pub volumes_mounted: Option<bool>,
+}
+
+/// What is to become of a leftover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
+pub enum Fate {
+    /// What runs in it is killed and it is removed: nothing of the pod is left to wait for.
+    Remove,
+    /// Volumes are still mounted (or that is not known), and memory of a tmpfs would be charged to all pods together if it went: it only loses its CPU.
+    Starve,
+}
+
+/// A leftover and its fate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
+pub struct Orphan {
+    /// Path below the cgroup mount.
+    pub path: String,
+    /// UID of the pod that it was made for.
+    pub uid: String,
+    /// Class of that pod.
+    pub qos: Qos,
+    /// Whether some process lives in it.
+    pub populated: bool,
+    /// What is to become of it.
+    pub fate: Fate,
+}
+
+/// Weight of a leftover: the least.
+pub const STARVED_WEIGHT: u64 = 1;
+
+/// The leftovers among `cgroups`, by path. `known` are the UIDs of all pods; `None` means that not every source has reported, and then nothing is a leftover.
+#[must_use]
+pub fn orphans(
+    tree: &PodTree,
+    cgroups: &[PodCgroup],
+    known: Option<&BTreeSet<String>>,
+) -> Vec<Orphan> {
+    let Some(known) = known else { return Vec::new() };
+    let mut orphans: Vec<Orphan> = cgroups
+        .iter()
+        .filter_map(|PodCgroup { path, populated, volumes_mounted }| {
+            let (uid, qos) = tree.parse_pod(path)?;
+            if known.contains(&uid) {
+                return None;
+            }
+            let fate = match volumes_mounted {
+                Some(false) => Fate::Remove,
+                Some(true) | None => Fate::Starve,
+            };
+            Some(Orphan { path: path.clone(), uid, qos, populated: *populated, fate })
+        })
+        .collect();
+    orphans.sort_by(|a, b| a.path.cmp(&b.path));
+    orphans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::{CgroupName, Driver};
+    use super::*;
+
+    fn cgroup(path: &str, volumes_mounted: Option<bool>) -> PodCgroup {
+        PodCgroup { path: path.into(), populated: true, volumes_mounted }
+    }
+
+    #[test]
+    fn only_pods_that_nobody_knows_are_left_over() {
+        let tree = PodTree::below(&CgroupName::root(), Driver::Cgroupfs).unwrap();
+        let cgroups = [
+            cgroup("/kubepods/burstable/podlive", Some(false)),
+            cgroup("/kubepods/burstable/podgone", Some(false)),
+            cgroup("/kubepods/podmounted", Some(true)),
+            cgroup("/kubepods/podunknown", None),
+            cgroup("/kubepods/burstable", Some(false)),
+            cgroup("/system.slice/podx", Some(false)),
+        ];
+        let known = BTreeSet::from([String::from("live")]);
+        let found = orphans(&tree, &cgroups, Some(&known));
+        let fates: Vec<_> = found.iter().map(|o| (o.path.as_str(), o.fate)).collect();
+        let expected = [
+            ("/kubepods/burstable/podgone", Fate::Remove),
+            ("/kubepods/podmounted", Fate::Starve),
+            ("/kubepods/podunknown", Fate::Starve),
+        ];
+        assert_eq!(fates, expected);
+        assert_eq!(orphans(&tree, &cgroups, None), [], "before every source has reported");
+    }
+}

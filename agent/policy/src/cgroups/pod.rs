@@ -1,0 +1,271 @@
+//! A pod as far as its cgroups depend on it: what its containers may use, and what of that counts for the pod as a whole.
+//!
+//! Sums follow the kubelet: regular containers and sidecars together, or an init container beside the sidecars before it, whichever is more; a pod's own amounts replace the sum; overhead comes on top.
+use super::amounts::{self, Amounts, CPU, MEMORY};
+use crate::Quantity;
+use crate::snapshot::{ContainerKind, Qos};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
+
+/// Priorities from here on are the system's own.
+const SYSTEM_CRITICAL: i64 = 2_000_000_000;
+/// The priority class of what the node cannot do without.
+const NODE_CRITICAL_CLASS: &str = "system-node-critical";
+
+/// Requests and limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// What is set aside.
+    pub requests: Amounts,
+    /// What may not be exceeded.
+    pub limits: Amounts,
+}
+
+/// A container's identity at its runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerId {
+    /// Scheme of the id: `containerd`, `cri-o`, …
+    pub runtime: String,
+    /// The id itself.
+    pub id: String,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// Name, unique in the pod.
+    pub name: String,
+    /// The part that it plays.
+    pub kind: ContainerKind,
+    /// What it asks for.
+    pub resources: Resources,
+    /// Who it is at the runtime, once it has been made.
+    pub id: Option<ContainerId>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The UID under which the kubelet runs it: of a mirror pod that of the static pod behind it.
+    pub uid: String,
+    /// The class that its status names, which wins.
+    pub qos: Option<Qos>,
+    /// Priority; 0 where none is given.
+    pub priority: i64,
+    /// Name of the priority class.
+    pub priority_class: String,
+    /// It comes from a file of the node, directly or as a mirror.
+    pub is_static: bool,
+    /// What is asked for by the pod as a whole.
+    pub resources: Option<Resources>,
+    /// What running it costs on top.
+    pub overhead: Amounts,
+    /// Containers; init containers and sidecars in the order in which they start.
+    pub containers: Vec<Container>,
+}
+
+impl Pod {
+    /// `namespace/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        alloc::format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Fills in what the API server's defaults fill in: a limit without a request is also the request, and a pod's requests follow from its containers' or from its limits.
+    pub fn apply_defaults(&mut self) {
+        for container in &mut self.containers {
+            let Resources { requests, limits } = &mut container.resources;
+            for (name, limit) in limits.iter() {
+                if requests.get(name).is_none() {
+                    requests.set(name, limit);
+                }
+            }
+        }
+        let sums = self.sum(|resources| &resources.requests, |_| {});
+        let Some(Resources { requests, limits }) = &mut self.resources else { return };
+        if limits.is_empty() {
+            return;
+        }
+        for (name, sum) in sums.iter().filter(|(name, _)| matches!(*name, CPU | MEMORY)) {
+            if requests.get(name).is_none() {
+                requests.set(name, sum);
+            }
+        }
+        for (name, limit) in limits.iter().filter(|(name, _)| counts_for_pod(name)) {
+            if requests.get(name).is_none() {
+                requests.set(name, limit);
+            }
+        }
+    }
+
+    /// What the pod asks for as a whole.
+    #[must_use]
+    pub fn requests(&self) -> Amounts {
+        let mut sums = self.sum(|resources| &resources.requests, |_| {});
+        self.replace(&mut sums, |resources| &resources.requests);
+        sums.add(&self.overhead);
+        sums
+    }
+
+    /// What the pod may use as a whole, and of which resources every part of it has a limit.
+    #[must_use]
+    pub fn limits(&self) -> PodLimits {
+        let (mut all_cpu, mut all_memory) = (true, true);
+        let mut amounts = self.sum(
+            |resources| &resources.limits,
+            |limits| {
+                all_cpu &= limits.has(CPU);
+                all_memory &= limits.has(MEMORY);
+            },
+        );
+        if let Some(whole) = &self.resources {
+            all_cpu |= whole.limits.has(CPU);
+            all_memory |= whole.limits.has(MEMORY);
+        }
+        self.replace(&mut amounts, |resources| &resources.limits);
+        for (name, overhead) in self.overhead.iter() {
+            if let Some(limit) = amounts.get(name).filter(|limit| !limit.is_zero()) {
+                amounts.set(name, limit.plus(overhead));
+            }
+        }
+        PodLimits { amounts, all_cpu, all_memory }
+    }
+
+    /// The pod's class of service.
+    #[must_use]
+    pub fn qos(&self) -> Qos {
+        self.qos.unwrap_or_else(|| self.computed_qos())
+    }
+
+    /// Whether the kubelet would never evict it.
+    #[must_use]
+    pub fn is_critical(&self) -> bool {
+        self.is_static || self.priority >= SYSTEM_CRITICAL
+    }
+
+    /// Whether the node cannot do without it.
+    #[must_use]
+    pub fn is_node_critical(&self) -> bool {
+        self.is_critical() && self.priority_class == NODE_CRITICAL_CLASS
+    }
+
+    /// The class by requests and limits; sums are compared, as the kubelet does, not container by container.
+    fn computed_qos(&self) -> Qos {
+        let (mut requests, mut limits) = (Amounts::none(), Amounts::none());
+        let mut all_limited = true;
+        let mut take = |resources: &Resources| {
+            requests.add(&positive(&resources.requests));
+            let found = positive(&resources.limits);
+            all_limited &= found.has(CPU) && found.has(MEMORY);
+            limits.add(&found);
+        };
+        match &self.resources {
+            // Without limits there is nothing that could equal the requests.
+            Some(whole) => take(whole),
+            None => {
+                let counted = self.containers.iter().filter(|c| c.kind != ContainerKind::Ephemeral);
+                counted.for_each(|container| take(&container.resources));
+            }
+        }
+        if requests.is_empty() && limits.is_empty() {
+            return Qos::BestEffort;
+        }
+        let is_equal = requests.iter().all(|(name, request)| limits.get(name) == Some(request))
+            && requests.iter().count() == limits.iter().count();
+        if all_limited && is_equal { Qos::Guaranteed } else { Qos::Burstable }
+    }
+
+    /// The containers' amounts together; `see` is shown what counts for each of them.
+    fn sum(&self, pick: impl Fn(&Resources) -> &Amounts, mut see: impl FnMut(&Amounts)) -> Amounts {
+        let (mut sum, mut sidecars, mut starting) =
+            (Amounts::none(), Amounts::none(), Amounts::none());
+        for container in &self.containers {
+            let own = pick(&container.resources);
+            match container.kind {
+                ContainerKind::Regular => {
+                    see(own);
+                    sum.add(own);
+                }
+                ContainerKind::Sidecar => {
+                    sum.add(own);
+                    sidecars.add(own);
+                    see(&sidecars);
+                    starting.raise_to(&sidecars);
+                }
+                ContainerKind::Init => {
+                    let mut beside = own.clone();
+                    beside.add(&sidecars);
+                    see(&beside);
+                    starting.raise_to(&beside);
+                }
+                ContainerKind::Ephemeral => {}
+            }
+        }
+        sum.raise_to(&starting);
+        sum
+    }
+
+    /// Lets the pod's own amounts replace the containers'.
+    fn replace(&self, sums: &mut Amounts, pick: impl Fn(&Resources) -> &Amounts) {
+        let Some(whole) = &self.resources else { return };
+        for (name, amount) in pick(whole).iter().filter(|(name, _)| counts_for_pod(name)) {
+            sums.set(name, amount);
+        }
+    }
+
+    /// Requests of all containers together, without the pod's own.
+    pub(super) fn container_requests(&self) -> Amounts {
+        self.sum(|resources| &resources.requests, |_| {})
+    }
+}
+
+/// A pod's limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLimits {
+    /// By resource.
+    pub amounts: Amounts,
+    /// Every part of the pod has a CPU limit.
+    pub all_cpu: bool,
+    /// Every part of the pod has a memory limit.
+    pub all_memory: bool,
+}
+
+/// Whether a pod as a whole can ask for the resource.
+fn counts_for_pod(name: &str) -> bool {
+    matches!(name, CPU | MEMORY) || amounts::huge_page_size(name).is_some()
+}
+
+/// CPU and memory, where they are above zero.
+fn positive(amounts: &Amounts) -> Amounts {
+    let counts =
+        |(name, amount): &(&str, Quantity)| matches!(*name, CPU | MEMORY) && amount.is_positive();
+    amounts.iter().filter(counts).collect()
+}
+
+impl core::fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}://{}", self.runtime, self.id)
+    }
+}
+
+impl core::str::FromStr for ContainerId {
+    type Err = &'static str;
+
+    /// Reads `containerd://<id>`.
+    fn from_str(text: &str) -> Result<ContainerId, &'static str> {
+        let (runtime, id) = text.split_once("://").ok_or("it is not `runtime://id`")?;
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if id.is_empty() || id.starts_with('.') || !id.bytes().all(is_plain) {
+            return Err(
+                "the id may only have letters, digits, `-`, `_` and `.`: it becomes part of a path",
+            );
+        }
+        Ok(ContainerId { runtime: runtime.to_string(), id: id.to_string() })
+    }
+}
