@@ -4,6 +4,7 @@
 
 pub mod act;
 pub mod cadence;
+pub mod cgroups;
 pub mod cli;
 pub mod clock;
 pub mod config;

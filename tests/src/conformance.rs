@@ -5,7 +5,8 @@
 //!                          /SCENARIO/config.yaml          or kubelet.yaml
 //!                                   /snapshot.json, plan.json          one pass, or
 //!                                   /1-snapshot.json, 1-plan.json, …   several, each with the history of the one before
-//!                                   /errors.txt           instead of snapshots: what is said of a wrong configuration
+//!                                   /pods.yaml, node.yaml, cgroups.json            for cgroups: see [`crate::cgroups`]
+//!                                   /errors.txt           instead of an answer: what is said of wrong input
 //! ```
 //! `plan.json` holds what the rule is about, written by hand from the rule: see [`crate::subset`].
 use crate::{repository, subset};
@@ -91,6 +92,9 @@ fn folders(root: &Path) -> Result<Vec<PathBuf>> {
 pub fn check(scenario: &Path) -> Result<()> {
     let config = configuration(scenario)?;
     let errors = scenario.join("errors.txt");
+    if scenario.join("node.yaml").exists() {
+        return crate::cgroups::check(scenario, config.map_err(anyhow::Error::from)?);
+    }
     if errors.exists() {
         let said = match config {
             Ok(_) => bail!("the configuration is accepted"),
@@ -118,7 +122,7 @@ pub fn check(scenario: &Path) -> Result<()> {
 }
 
 /// Every line that is expected must be the beginning of what is said somewhere, and nothing else may be said.
-fn check_errors(expected: &str, said: &str) -> Result<()> {
+pub(crate) fn check_errors(expected: &str, said: &str) -> Result<()> {
     let mut said: Vec<&str> = said.lines().collect();
     for line in expected.lines() {
         let place = said.iter().position(|message| {
@@ -196,7 +200,7 @@ fn reverse(value: &mut Value) {
     }
 }
 
-fn json(file: &Path) -> Result<Value> {
+pub(crate) fn json(file: &Path) -> Result<Value> {
     let text =
         fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     serde_json::from_str(&text).with_context(|| file.display().to_string())

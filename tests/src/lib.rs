@@ -1,10 +1,11 @@
 //! Scenario, conformance and property tests of ebb, seen from outside: files in, plans out.
 //!
-//! [`conformance`] reads the scenario folders and holds plans against them, [`subset`] compares an expectation with an answer,
+//! [`conformance`] reads the scenario folders and holds plans against them ([`cgroups`] those of cgroups), [`subset`] compares an expectation with an answer,
 //! [`document`] writes `docs/conformance.md`, [`options`] `docs/options.md`, [`schemas`] the JSON Schemas of the black-box seam.
 //! [`runtime`] is a container runtime in this process.
 //! The tests themselves are in `tests/tests`.
 
+pub mod cgroups;
 pub mod conformance;
 pub mod document;
 pub mod options;

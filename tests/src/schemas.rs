@@ -1,5 +1,5 @@
 //! The JSON Schemas of the black-box seam, generated from the types.
-use ebb_policy::{History, Plan, Snapshot};
+use ebb_policy::{History, Plan, Snapshot, cgroups};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
@@ -24,6 +24,24 @@ pub fn all() -> Vec<(&'static str, String)> {
             "history.json",
             text::<History>(
                 "What a decision remembers for the next one: the field `history` of what `ebb plan --output json` prints, and what `--history` reads.",
+            ),
+        ),
+        (
+            "cgroup-plan.json",
+            text::<cgroups::Plan>(
+                "The cgroup tree that the rules demand, as `ebb cgroups plan --output json` prints it.",
+            ),
+        ),
+        (
+            "cgroup-node.json",
+            text::<cgroups::Node>(
+                "Facts about a node, as `ebb cgroups --node` reads them from JSON or YAML. A Kubernetes Node object is read too.",
+            ),
+        ),
+        (
+            "cgroup-difference.json",
+            text::<cgroups::compare::Difference>(
+                "One of the `differences` that `ebb cgroups audit --output json` prints.",
             ),
         ),
     ]

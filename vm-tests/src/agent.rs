@@ -39,6 +39,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) thresholds: &'a str,
     /// More arguments of `ebb run`.
     pub(crate) arguments: &'a [&'a str],
+    /// What stands in its section `ebb:` beside the test's own, as indented lines.
+    pub(crate) own: &'a str,
     /// Give up all capabilities but those that killing needs.
     pub(crate) without_bpf: bool,
 }
@@ -52,8 +54,7 @@ impl Agent {
 
     /// Start ebb and wait until it says that it has begun.
     pub(crate) fn start(test: &TestContext, settings: &Settings<'_>) -> Result<Self> {
-        fs::write(CONFIG, format!("{}{OWN}", settings.thresholds))
-            .context("cannot write ebb's configuration")?;
+        configure(settings.thresholds, settings.own)?;
         let cgroup = Cgroup::create("system.slice/ebb.service")?;
         let dir = runner::out_dir(test)?;
         let errors = File::create(dir.join("ebb.stderr")).context("cannot create ebb's log")?;
@@ -77,6 +78,12 @@ impl Agent {
             bail!("{error:#}; ebb said: {said}");
         }
         Ok(agent)
+    }
+
+    /// Give it another configuration and have it read that.
+    pub(crate) fn reconfigure(&self, thresholds: &str, own: &str) -> Result<()> {
+        configure(thresholds, own)?;
+        kill(self.pid()?, Signal::SIGHUP).context("cannot ask ebb to read its configuration")
     }
 
     pub(crate) fn pid(&self) -> Result<Pid> {
@@ -131,6 +138,10 @@ impl Agent {
         self.records.extend(self.lines.iter());
         Ok(self.records)
     }
+}
+
+fn configure(thresholds: &str, own: &str) -> Result<()> {
+    fs::write(CONFIG, format!("{thresholds}{OWN}{own}")).context("cannot write ebb's configuration")
 }
 
 /// Whether a record is of this kind.

@@ -169,7 +169,7 @@ fn enable_controllers(dir: &Path) -> Result<()> {
     let has = fs::read_to_string(dir.join("cgroup.controllers"));
     let has = has.with_context(|| format!("cannot read controllers of {}", dir.display()))?;
     let file = dir.join("cgroup.subtree_control");
-    for controller in ["memory", "pids", "io", "cpu"] {
+    for controller in ["memory", "pids", "io", "cpu", "cpuset", "hugetlb"] {
         if has.split_whitespace().any(|name| name == controller) {
             fs::write(&file, format!("+{controller}"))
                 .with_context(|| format!("cannot enable {controller} in {}", dir.display()))?;

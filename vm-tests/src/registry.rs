@@ -1,6 +1,6 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{idle, race};
-use crate::checks::{self, attribution, demo, edges, innocence, leaks, programs};
+use crate::checks::{self, attribution, demo, edges, enforcement, innocence, leaks, programs};
 use anyhow::Result;
 
 /// One test.
@@ -65,6 +65,12 @@ pub(crate) const TESTS: &[Test] = &[
     test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
+    test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
+    test("drift_in_every_enforced_file_is_repaired", "small", 180, enforcement::drift),
+    test("a_new_pod_has_its_values_in_time", "small", 180, enforcement::new_pods),
+    test("a_lowered_limit_kills_nobody", "small", 180, enforcement::lowered),
+    test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
+    test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
     test("a_victim_that_vanishes_harms_nobody", "small", 240, edges::vanishing_victim),
 ];
 

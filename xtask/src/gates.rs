@@ -111,6 +111,11 @@ fn boundaries() -> Result<()> {
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
     let modules: BTreeSet<PathBuf> =
         files.iter().map(|f| f.with_extension("")).map(module).collect();
+    let on_the_bus = mentions("zbus", "agent/src")?;
+    ensure!(
+        on_the_bus.iter().all(|file| file.ends_with("cgroups/systemd.rs")),
+        "only cgroups/systemd.rs may name zbus, but these do: {on_the_bus:?}"
+    );
     ensure!(modules.len() == 1, "one module may name libbpf-rs, but these do: {files:?}");
     Ok(())
 }

@@ -86,6 +86,7 @@ pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
         measure: measure(config),
         rules: Rules::new(&config.patterns)?,
         pods_only: config.mode == Mode::Kubernetes,
+        cgroups: config.cgroups.clone(),
         text: config.to_yaml(),
     })
 }

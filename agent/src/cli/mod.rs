@@ -1,7 +1,8 @@
 //! The `ebb` command line: one file per command.
 //!
-//! Exit codes: 0 done; 1 failed on the way; 2 bad input (arguments, configuration, files), nothing was begun; 3 this host does not offer what the command needs.
+//! Exit codes: 0 done; 1 failed on the way; 2 bad input (arguments, configuration, files), nothing was begun; 3 this host does not offer what the command needs; 4 what was compared differs.
 
+mod cgroups;
 mod check;
 mod complete;
 mod configured;
@@ -50,6 +51,8 @@ enum Command {
     Images(images::Args),
     /// Collect dead containers, unused images or orphaned logs now; a dry run unless --enforce is given.
     Gc(gc::Args),
+    /// The cgroups of pods: what Kubernetes' rules demand, where this node differs, and putting that right.
+    Cgroups(cgroups::Args),
     /// Print a shell completion script or the manual page.
     Complete(complete::Args),
 }
@@ -63,6 +66,8 @@ pub enum Failure {
     Input(anyhow::Error),
     /// The host does not offer what it takes: exit code 3.
     Host(anyhow::Error),
+    /// What was compared differs, as was said on standard output: exit code 4.
+    Differs,
 }
 
 impl Failure {
@@ -71,12 +76,14 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Input(_) => 2,
             Self::Host(_) => 3,
+            Self::Differs => 4,
         }
     }
 
-    fn error(&self) -> &anyhow::Error {
+    fn error(&self) -> Option<&anyhow::Error> {
         match self {
-            Self::Failed(e) | Self::Input(e) | Self::Host(e) => e,
+            Self::Failed(e) | Self::Input(e) | Self::Host(e) => Some(e),
+            Self::Differs => None,
         }
     }
 }
@@ -103,12 +110,15 @@ pub fn main() -> ExitCode {
         Command::Pods(args) => pods::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Gc(args) => gc::run(&args),
+        Command::Cgroups(args) => cgroups::run(args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("ebb: {:#}", failure.error());
+            if let Some(error) = failure.error() {
+                eprintln!("ebb: {error:#}");
+            }
             ExitCode::from(failure.code())
         }
     }

@@ -5,14 +5,16 @@ use super::node::NodeArgs;
 use super::runtime::RuntimeArgs;
 use super::{Failure, colour, event_loop};
 use crate::act::{Mode, protect};
+use crate::cgroups::keeper::Keeper;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{CgroupMode, Config};
 use crate::report::incident::Incidents;
 use crate::report::queue::Queue;
 use crate::report::{Output, Reporter};
 use crate::run::{self, Setup};
-use crate::sense::host::CgroupLayout;
-use anyhow::Context as _;
+use crate::sense::Roots;
+use crate::sense::host::{CgroupLayout, hierarchies};
+use anyhow::{Context as _, anyhow};
 use ebb_probes::{Fact, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -67,6 +69,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
+    let keeper = keeper(&config, &roots, &layout, args.output, &queue)?;
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
     let result = event_loop()?.block_on(async {
         let probes = attach(&options, &mut missing)?;
@@ -85,12 +88,36 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             missing,
             reporter,
             queue,
+            keeper,
         })
         .await
         .map_err(Failure::Failed)
     });
     drained.wait();
     result
+}
+
+/// Starts the keeper of cgroups, when the configuration wants one.
+fn keeper(
+    config: &Config,
+    roots: &Roots,
+    layout: &CgroupLayout,
+    output: Output,
+    queue: &Queue,
+) -> Result<Option<Keeper>, Failure> {
+    if config.cgroups.mode == CgroupMode::Off {
+        return Ok(None);
+    }
+    if layout.unified().is_none() {
+        return Err(Failure::Host(anyhow!(
+            "ebb.cgroups.mode: the unified hierarchy is needed (cgroup v2 with the memory controller): {}",
+            hierarchies(&roots.proc)
+        )));
+    }
+    let queue = queue.clone();
+    let reporter = move || Reporter::new(output, colour(), Clock::anchored_now(), Box::new(queue));
+    let keeper = Keeper::start(config.cgroups.clone(), roots.clone(), reporter);
+    keeper.map(Some).map_err(|error| Failure::Input(error.context("cgroups")))
 }
 
 /// How many incident records are kept.

@@ -1,6 +1,6 @@
-//! A KubeletConfiguration as it is: ebb takes the fields on eviction and garbage collection and names the rest.
+//! A KubeletConfiguration as it is: ebb takes the fields on eviction, garbage collection and cgroups and names the rest.
 use super::{
-    Config, ConfigErrors, Draft, Mode, eviction,
+    CgroupsDraft, Config, ConfigErrors, Draft, Mode, cgroups, eviction, hard_memory,
     section::{Mistakes, Section},
     tree,
     tree::Placed,
@@ -9,6 +9,8 @@ use ebb_policy::limits::{Options, duration};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
+/// Feature gates on which something here depends.
+const GATES: [&str; 2] = ["MemoryQoS", "PodLevelResources"];
 
 pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let root = tree(text)?;
@@ -20,6 +22,10 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     zero_is_absent(&mut eviction.eviction_pressure_transition_period);
     zero_is_absent(&mut eviction.image_minimum_gc_age);
     eviction.options = Some(Options::kubelet());
+    let mut raw = cgroups::read(&mut top);
+    raw.eviction_hard_memory = hard_memory(&eviction, Mode::Kubernetes);
+    let gates = raw.feature_gates.keys().filter(|gate| !GATES.contains(&gate.as_str()));
+    let gates: Vec<String> = gates.map(|gate| format!("featureGates.{gate}")).collect();
     let unused = top.unknown().map(|(key, _)| match top.nearest(key) {
         // A field that the kubelet does not know either is more likely a slip than a field that ebb does not use.
         Some(known) if strsim::damerau_levenshtein(key, known) <= 2 => {
@@ -27,9 +33,10 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
         }
         _ => key.clone(),
     });
-    let mut unused: Vec<String> = unused.collect();
+    let mut unused: Vec<String> = unused.chain(gates).collect();
     unused.sort();
-    let draft = Draft { mode: Mode::Kubernetes, unused, ..Draft::default() };
+    let cgroups = CgroupsDraft::of(raw);
+    let draft = Draft { mode: Mode::Kubernetes, unused, cgroups, ..Draft::default() };
     draft.finish(eviction, &root, mistakes)
 }
 

@@ -4,9 +4,10 @@
 //!  text ─► tree (values with their lines) ─► section (keys asked for by type) ─► Config, with Limits that cannot be wrong
 //!                     └────────── every mistake on the way is collected and reported together ──────────┘
 //! ```
-//! The fields on eviction and garbage collection have the kubelet's names and syntax and stand at the top (`eviction`);
-//! what is ebb's own stands under `ebb:` (`options` and this file). `kubelet` reads a KubeletConfiguration as it is.
+//! The fields on eviction, garbage collection and cgroups have the kubelet's names and syntax and stand at the top (`eviction`, `cgroups`);
+//! what is ebb's own stands under `ebb:` (`options`, `cgroups` and this file). `kubelet` reads a KubeletConfiguration as it is.
 
+mod cgroups;
 mod error;
 mod eviction;
 mod kubelet;
@@ -16,9 +17,11 @@ mod section;
 mod tests;
 mod tree;
 
+pub use cgroups::{Beside, CgroupMode, Cgroups, Leftovers};
 pub use error::{ConfigErrors, Mistake};
 
 use crate::state::rules::Patterns;
+use cgroups::CgroupsDraft;
 use ebb_policy::Signal;
 use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction};
 use globset::Glob;
@@ -83,6 +86,8 @@ pub struct Config {
     pub patterns: Patterns,
     /// Where records of incidents are kept, if they are.
     pub incidents: Option<Incidents>,
+    /// What is said about cgroups.
+    pub cgroups: Cgroups,
     /// The limits as written, with ebb's options filled in.
     pub eviction: RawEviction,
     /// The limits, checked.
@@ -125,10 +130,12 @@ impl Config {
         let mut top = Section::top(&root, &mistakes);
         let mut eviction = eviction::read(&mut top);
         let mut config = Draft::default();
+        config.cgroups.raw = cgroups::read(&mut top);
         if let Some(ebb) = top.section("ebb") {
             config.read(ebb);
         }
         top.finish();
+        config.cgroups.raw.eviction_hard_memory = hard_memory(&eviction, config.mode);
         if eviction.eviction_hard.is_none() && config.mode == Mode::Standalone {
             eviction.eviction_hard = Some(standalone_thresholds());
         }
@@ -167,6 +174,7 @@ impl Config {
     fn print(&self) -> Placed {
         let mut entries: Vec<(String, Placed)> = eviction::print(&self.eviction)
             .into_iter()
+            .chain(cgroups::print(&self.cgroups.raw))
             .map(|(key, node)| (key, node.into()))
             .collect();
         entries.push(("ebb".to_owned(), Node::Map(self.print_own()).into()));
@@ -192,6 +200,7 @@ impl Config {
             ("avoid", eviction::texts(avoid)),
             ("priorities", Node::List(priorities.iter().map(priority).collect())),
         ]);
+        own.push(("cgroups".to_owned(), Node::Map(cgroups::print_own(&self.cgroups)).into()));
         if let Some(Incidents { directory, keep }) = &self.incidents {
             let incidents = options::entries([
                 ("directory", Node::Text(directory.display().to_string())),
@@ -215,6 +224,7 @@ struct Draft {
     patterns: Patterns,
     incidents: Option<Incidents>,
     options: Option<Options>,
+    cgroups: CgroupsDraft,
     unused: Vec<String>,
 }
 
@@ -227,12 +237,15 @@ impl Draft {
         self.patterns = patterns(&mut section);
         self.incidents = section.section("incidents").and_then(incidents);
         self.options = Some(options::read(&mut section, defaults(self.mode)));
+        if let Some(cgroups) = section.section("cgroups") {
+            self.cgroups.read_own(cgroups);
+        }
         section.finish();
     }
 
     /// Checks the limits and puts everything together, unless there were mistakes.
     fn finish(
-        self,
+        mut self,
         eviction: RawEviction,
         root: &Placed,
         mistakes: Mistakes,
@@ -245,13 +258,18 @@ impl Draft {
         let limits = Limits::new(&eviction).map_err(|errors| {
             mistakes.extend(errors.into_iter().map(place));
         });
+        let raw = &mut self.cgroups.raw;
+        raw.enforce_node_allocatable.clone_from(&eviction.enforce_node_allocatable);
+        let cgroups = ebb_policy::cgroups::Options::new(raw).map_err(|errors| {
+            mistakes.extend(errors.into_iter().map(place));
+        });
         // What the kubelet lets pass although it can never take effect is refused where no kubelet has to be matched.
         if let (Ok(limits), Mode::Standalone) = (&limits, self.mode) {
             mistakes.extend(limits.warnings().iter().cloned().map(place));
         }
         mistakes.sort();
-        match limits {
-            Ok(limits) if mistakes.is_empty() => {
+        match (limits, cgroups) {
+            (Ok(limits), Ok(options)) if mistakes.is_empty() => {
                 let Draft {
                     mode,
                     enforce,
@@ -259,6 +277,7 @@ impl Draft {
                     patterns,
                     incidents,
                     options: _,
+                    cgroups,
                     unused,
                 } = self;
                 Ok(Config {
@@ -267,6 +286,7 @@ impl Draft {
                     memory_available,
                     patterns,
                     incidents,
+                    cgroups: cgroups.finish(options),
                     eviction,
                     limits,
                     unused,
@@ -274,6 +294,20 @@ impl Draft {
             }
             _ => Err(ConfigErrors { file: None, mistakes }),
         }
+    }
+}
+
+/// The hard threshold on available memory, which a kubelet keeps from pods when it checks reservations.
+fn hard_memory(eviction: &RawEviction, mode: Mode) -> Option<String> {
+    if mode != Mode::Kubernetes {
+        return None;
+    }
+    let merges = eviction.merge_default_eviction_settings == Some(true);
+    match &eviction.eviction_hard {
+        Some(given) if given.contains_key("memory.available") || !merges => {
+            given.get("memory.available").cloned()
+        }
+        _ => Some("100Mi".to_owned()),
     }
 }
 

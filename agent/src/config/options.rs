@@ -233,7 +233,7 @@ pub(super) fn entries<const N: usize>(named: [(&str, Node); N]) -> Vec<(String, 
 }
 
 /// A duration in a form that reads back exactly.
-fn length(length: Millis) -> Node {
+pub(super) fn length(length: Millis) -> Node {
     Node::Text(if length.0.is_multiple_of(1000) {
         format!("{}s", length.0 / 1000)
     } else {

@@ -147,7 +147,11 @@ impl<'a> Section<'a> {
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
-        let text = self.text(key)?;
+        let text = match self.value(key)?.node {
+            // YAML takes a bare `off` for false.
+            Node::Bool(flag) => (if flag { "on" } else { "off" }).to_owned(),
+            _ => self.text(key)?,
+        };
         let found = words.iter().find(|(word, _)| *word == text);
         if found.is_none()
             && let Some(place) = self.value(key)
@@ -196,6 +200,58 @@ impl<'a> Section<'a> {
             }
         }
         Some(map)
+    }
+
+    /// A map of amounts: texts, or numbers that stand for themselves.
+    pub(super) fn amounts(&mut self, key: &'static str) -> Option<BTreeMap<String, String>> {
+        let place = self.value(key)?;
+        let Node::Map(entries) = &place.node else {
+            self.expected(key, place, "a section of keys");
+            return None;
+        };
+        let mut map = BTreeMap::new();
+        for (name, value) in entries {
+            match &value.node {
+                Node::Text(_) | Node::Integer(_) | Node::Float(_) => {
+                    map.insert(name.clone(), value.node.shown().unwrap_or_default());
+                }
+                _ => self.expected(&format!("{key}[{name:?}]"), value, "text"),
+            }
+        }
+        Some(map)
+    }
+
+    /// A map of truth values; an absent one is empty.
+    pub(super) fn flags(&mut self, key: &'static str) -> BTreeMap<String, bool> {
+        let mut map = BTreeMap::new();
+        let Some(place) = self.value(key) else { return map };
+        let Node::Map(entries) = &place.node else {
+            self.expected(key, place, "a section of keys");
+            return map;
+        };
+        for (name, value) in entries {
+            match value.node {
+                Node::Bool(flag) => {
+                    map.insert(name.clone(), flag);
+                }
+                _ => self.expected(&format!("{key}[{name:?}]"), value, "true or false"),
+            }
+        }
+        map
+    }
+
+    /// A number that need not be whole.
+    #[expect(clippy::cast_precision_loss, reason = "what is written so is small")]
+    pub(super) fn decimal(&mut self, key: &'static str) -> Option<f64> {
+        let place = self.value(key)?;
+        match place.node {
+            Node::Float(value) => Some(value),
+            Node::Integer(value) => Some(value as f64),
+            _ => {
+                self.expected(key, place, "a number");
+                None
+            }
+        }
     }
 
     /// A section below this one.

@@ -1,5 +1,5 @@
 //! What a configuration file may say, and what each mistake in one looks like.
-use super::{Config, MemoryMeasure, Mode};
+use super::{Beside, CgroupMode, Config, MemoryMeasure, Mode};
 use ebb_policy::limits::{Ranking, Victims};
 
 fn mistakes(text: &str) -> Vec<String> {
@@ -25,8 +25,22 @@ evictionSoft: { memory.available: 10% }
 evictionSoftGracePeriod: { memory.available: 90s }
 evictionMinimumReclaim: { memory.available: "0" }
 evictionMaxPodGracePeriod: -1
-enforceNodeAllocatable: [none]
+enforceNodeAllocatable: [pods, kube-reserved, system-reserved-compressible]
+cgroupDriver: systemd
+kubeReserved: { cpu: 0.5, memory: 1Gi, hugepages-2Mi: 4Mi }
+kubeReservedCgroup: /kubelet.slice
+systemReserved: { cpu: 200m, pid: 1000 }
+systemReservedCgroup: /system.slice
+qosReserved: { memory: 50% }
+podPidsLimit: 1024
+cpuCFSQuotaPeriod: 50ms
+memorySwap: { swapBehavior: LimitedSwap }
+featureGates: { MemoryQoS: true }
+memoryThrottlingFactor: 0.8
+memoryReservationPolicy: TieredReservation
+singleProcessOOMKill: true
 ebb:
+  cgroups: { mode: enforce, beside: nobody, create: true, leftovers: remove, podManifests: /etc/ebb/pods, period: 500ms, containerWeightCurve: old }
   mode: kubernetes
   enforce: true
   memoryAvailable: workingSet
@@ -45,6 +59,50 @@ ebb:
     assert_eq!(once.limits.options().ranking, Ranking::Attributed);
     assert_eq!(once.limits.options().victims, Victims::One, "the default of the mode");
     assert_eq!(once.incidents.unwrap().keep, 100);
+    let cgroups = &once.cgroups;
+    assert_eq!((cgroups.mode, cgroups.beside), (CgroupMode::Enforce, Beside::Nobody));
+    assert_eq!(cgroups.options.kube_reserved.milli("cpu"), 500);
+}
+
+#[test]
+fn every_mistake_about_cgroups_names_its_key() {
+    let text = r#"
+cgroupDriver: docker
+cgroupRoot: /a/../b
+kubeReserved: { cpu: 1x, gpu: 1 }
+enforceNodeAllocatable: [pods, none, system-reserved, system-reserved-compressible, kube-reserved, all]
+qosReserved: { memory: 120%, cpu: 10% }
+cpuCFSQuotaPeriod: 2s
+podPidsLimit: 9000000
+memorySwap: { swapBehavior: Plenty }
+memoryThrottlingFactor: 1.5
+"#;
+    let said = mistakes(text).join("\n");
+    for key in [
+        "cgroupDriver = \"docker\": not one of the choices; write one of cgroupfs, systemd",
+        "cgroupRoot = \"/a/../b\": it is not a name",
+        "kubeReserved[\"cpu\"] = \"1x\":",
+        "kubeReserved[\"gpu\"] = \"1\": this cannot be reserved",
+        "enforceNodeAllocatable = \"all\": not one of the choices",
+        "none stands beside others; write none alone",
+        "the full and the compressible form of one cgroup contradict each other",
+        "systemReservedCgroup: enforceNodeAllocatable asks to hold this cgroup",
+        "kubeReservedCgroup: enforceNodeAllocatable asks to hold this cgroup",
+        "qosReserved[\"memory\"] = \"120%\": not a percentage",
+        "qosReserved[\"cpu\"] = \"10%\": only memory",
+        "cpuCFSQuotaPeriod = \"2s\": not a duration between 1ms and 1s",
+        "podPidsLimit = \"9000000\": more than the kernel takes",
+        "memorySwap.swapBehavior = \"Plenty\": not one of the choices",
+        "memoryThrottlingFactor = \"1.5\": out of range",
+    ] {
+        assert!(said.contains(key), "{key}\nis not in\n{said}");
+    }
+    let own = mistakes("ebb: { cgroups: { mode: maybe } }").join("\n");
+    assert!(own.contains("ebb.cgroups.mode = \"maybe\": not one of the choices"), "{own}");
+    assert_eq!(
+        Config::parse("ebb: { cgroups: { mode: off } }").unwrap().cgroups.mode,
+        CgroupMode::Off
+    );
 }
 
 #[test]
@@ -108,7 +166,7 @@ fn a_kubelet_configuration_is_read_as_it_is_and_the_rest_named() {
     assert_eq!(config.mode, Mode::Kubernetes);
     assert_eq!(
         config.unused,
-        ["clusterDNS", "evictonSoft (did you mean evictionSoft?)", "featureGates"]
+        ["clusterDNS", "evictonSoft (did you mean evictionSoft?)", "featureGates.X"]
     );
     let signals: Vec<&str> = config.limits.thresholds().iter().map(|t| t.signal.name()).collect();
     assert_eq!(signals, ["memory.available", "allocatableMemory.available"]);

@@ -3,13 +3,18 @@
 //! Records go to standard output, as lines for people or as one JSON object a line; diagnostics of the program itself go to standard error through `tracing`.
 //! Nothing here decides anything, and a record is never made for a single kernel event.
 
+pub mod cgroups;
 pub mod incident;
 pub mod queue;
 mod text;
 
 use crate::act::runtime::Work;
 use crate::act::{Job, Method, Mode};
+use crate::cgroups::leftovers::Dying;
+use crate::cgroups::write::Written;
 use crate::clock::{Boot, Clock};
+use ebb_policy::cgroups::compare::Difference;
+use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::plan::{Evict, Ranked};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{Plan, Signal};
@@ -232,6 +237,30 @@ pub enum Record<'a> {
         accepted: bool,
         /// Why not.
         errors: Vec<String>,
+    },
+    /// Cgroups of pods were held against the plan, and something was different.
+    Cgroups {
+        /// What was written, and read back.
+        written: &'a [Written],
+        /// Cgroups that were made.
+        created: &'a [String],
+        /// Differences that are not ebb's to end.
+        left: &'a [Difference],
+        /// What could not be done, and why.
+        trouble: Vec<String>,
+        /// Milliseconds since the first change was noticed; absent when the whole tree was looked at.
+        after_ms: Option<f64>,
+    },
+    /// Cgroups of pods were found that no pod belongs to.
+    CgroupLeftovers {
+        /// All of them.
+        found: &'a [Orphan],
+        /// Paths of those that were dealt with as their fate says.
+        ended: Vec<String>,
+        /// Removed cgroups that still hold memory.
+        dying: Vec<Dying>,
+        /// What could not be done, and why.
+        trouble: Vec<String>,
     },
     /// Something that ebb relied on is no longer there.
     Degraded {

@@ -115,6 +115,12 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
         }
+        Record::Cgroups { written, created, left, trouble, after_ms } => {
+            (YELLOW, super::cgroups::round(written, created, left, trouble, *after_ms))
+        }
+        Record::CgroupLeftovers { found, ended, dying, trouble } => {
+            (YELLOW, super::cgroups::leftovers(found, ended, dying, trouble))
+        }
         Record::OomKill { comm, pid, cgroup, path, limit } => {
             let place = path.clone().or(cgroup.map(|id| format!("cgroup {id}")));
             (

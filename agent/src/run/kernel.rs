@@ -35,6 +35,11 @@ impl Agent {
                     let last = self.state.sampled();
                     self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
                 }
+                KernelEvent::Cgroup { change: CgroupChange::Created, path: Some(path), .. } => {
+                    if let Some(keeper) = &self.keeper {
+                        keeper.created(&path);
+                    }
+                }
                 // A container has ended. The runtime may tell so too, but not every runtime does.
                 KernelEvent::Cgroup { change: CgroupChange::Populated(false), id, .. } => {
                     if let Some(runtime) = &self.runtime

@@ -23,7 +23,9 @@ mod watch;
 
 use crate::act::{self, Actor, Jobs, Lifeline, Mode};
 use crate::cadence::SHORTEST;
+use crate::cgroups::keeper::Keeper;
 use crate::clock::{Boot, Clock};
+use crate::config::Cgroups;
 use crate::report::incident::{Incident, SCHEMA_VERSION};
 use crate::report::queue::Queue;
 use crate::report::{Record, Reporter, ms};
@@ -78,6 +80,8 @@ pub struct Policy {
     pub rules: Rules,
     /// With a source of pods, nothing but pods may be ended.
     pub pods_only: bool,
+    /// What is said about cgroups of pods.
+    pub cgroups: Cgroups,
     /// The configuration as text, for incident records.
     pub text: String,
 }
@@ -111,6 +115,8 @@ pub struct Setup {
     pub reporter: Reporter,
     /// Where incident records go.
     pub queue: Queue,
+    /// Who holds the cgroups of pods to their plan, when that is wanted.
+    pub keeper: Option<Keeper>,
 }
 
 /// The threads that read for the loop.
@@ -139,6 +145,7 @@ struct Agent {
     lifeline: Arc<Lifeline>,
     reporter: Reporter,
     queue: Queue,
+    keeper: Option<Keeper>,
     roots: Roots,
     wake_at: Option<Boot>,
     holding: Option<Vec<String>>,
@@ -213,6 +220,7 @@ impl Agent {
             missing,
             reporter,
             queue,
+            keeper,
         } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
@@ -240,6 +248,7 @@ impl Agent {
             lifeline,
             reporter,
             queue,
+            keeper,
             roots,
             wake_at: None,
             holding: None,
@@ -312,6 +321,7 @@ impl Agent {
                 }
                 Event::Reload => self.on_reload(true),
                 Event::Shutdown(why) => {
+                    self.keeper.iter().for_each(Keeper::stop);
                     self.reporter.tell(&Record::Stopping { why });
                     return;
                 }
@@ -376,6 +386,9 @@ impl Agent {
             Ok(Some(policy)) => {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
                 self.state.pods_mut().set_pods_only(policy.pods_only);
+                if let Some(keeper) = &self.keeper {
+                    keeper.configured(policy.cgroups.clone());
+                }
                 self.policy = policy;
                 self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
                 self.look(true);

@@ -64,6 +64,68 @@ impl CgroupLayout {
     }
 }
 
+/// Every cgroup hierarchy of the mount table with its controllers, for people: `cgroup v1 memory at /sys/fs/cgroup/memory, cgroup v2 without controllers at /sys/fs/cgroup/unified`.
+#[must_use]
+pub fn hierarchies(proc: &Path) -> String {
+    let mounts = read_once(&proc.join("mounts")).unwrap_or_default();
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(at), Some(kind), Some(options)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        match kind {
+            "cgroup2" => {
+                let all = read_once(&Path::new(at).join("cgroup.controllers")).unwrap_or_default();
+                let all = all.split_whitespace().collect::<Vec<_>>().join(", ");
+                let has = if all.is_empty() {
+                    "without controllers".to_owned()
+                } else {
+                    format!("with {all}")
+                };
+                found.push(format!("cgroup v2 {has} at {at}"));
+            }
+            "cgroup" => {
+                let is_controller = |option: &&str| V1_CONTROLLERS.contains(option);
+                let all: Vec<&str> = options.split(',').filter(is_controller).collect();
+                // A hierarchy without controllers is only there for names.
+                if !all.is_empty() {
+                    found.push(format!("cgroup v1 {} at {at}", all.join(", ")));
+                }
+            }
+            _ => {}
+        }
+    }
+    if found.is_empty() { "no cgroup hierarchy is mounted".to_owned() } else { found.join("; ") }
+}
+
+/// Where a cgroup v1 controller is mounted.
+#[must_use]
+pub fn v1_mount(proc: &Path, controller: &str) -> Option<PathBuf> {
+    let mounts = read_once(&proc.join("mounts")).ok()?;
+    mount_points(&mounts, |kind, options| {
+        kind == "cgroup" && options.split(',').any(|option| option == controller)
+    })
+}
+
+/// Controllers of cgroup v1.
+const V1_CONTROLLERS: [&str; 13] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+    "rdma",
+];
+
 /// The kernel interfaces that ebb acts through, each found by looking for its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,6 +210,17 @@ mod tests {
         fs::write(root.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
         let layout = layout_of(&format!("none {} cgroup2 rw 0 0\n", root.path().display()));
         assert_eq!(layout.unified(), Some(root.path()));
+    }
+
+    #[test]
+    fn every_hierarchy_is_named_with_its_controllers() {
+        let proc = tempfile::tempdir().unwrap();
+        let mounts = "none /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /c/cpu cgroup rw,cpu,cpuacct 0 0\ncgroup /c/systemd cgroup rw,name=systemd 0 0\n";
+        fs::write(proc.path().join("mounts"), mounts).unwrap();
+        let said = hierarchies(proc.path());
+        assert!(said.contains("cgroup v1 cpu, cpuacct at /c/cpu"), "{said}");
+        assert!(!said.contains("/c/systemd"), "{said}");
+        assert_eq!(v1_mount(proc.path(), "cpuacct"), Some(PathBuf::from("/c/cpu")));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 pub(crate) mod attribution;
 pub(crate) mod demo;
 pub(crate) mod edges;
+pub(crate) mod enforcement;
 pub(crate) mod innocence;
 pub(crate) mod kernel;
 pub(crate) mod leaks;

@@ -70,7 +70,7 @@ fn old_weight(shares: u64) -> u64 {
 fn new_weight(shares: u64) -> u64 {
     match shares {
         0 => return 0,
-        ..=MIN_SHARES => return 1,
+        1..=MIN_SHARES => return 1,
         MAX_SHARES.. => return 10_000,
         _ => {}
     }

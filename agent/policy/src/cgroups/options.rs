@@ -59,14 +59,21 @@ pub struct RawCgroups {
 }
 
 /// What ebb adds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnOptions {
     /// The kubelet whose defaults apply.
     pub kubelet: Kubelet,
-    /// The curve at the levels that the kubelet writes; absent means the old one.
-    pub pod_curve: Option<Curve>,
-    /// The curve of the container runtime; absent means the new one.
-    pub container_curve: Option<Curve>,
+    /// The curve at the levels that the kubelet writes.
+    pub pod_curve: Curve,
+    /// The curve of the container runtime.
+    pub container_curve: Curve,
+}
+
+/// A kubelet of 1.36 beside a runtime of today.
+impl Default for OwnOptions {
+    fn default() -> OwnOptions {
+        OwnOptions { kubelet: Kubelet::V1_36, pod_curve: Curve::Old, container_curve: Curve::New }
+    }
 }
 
 /// A kubelet by the defaults that differ.
@@ -98,9 +105,10 @@ pub struct Reserved {
 }
 
 /// How requests protect memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reservation {
     /// Not at all: what an earlier policy left is taken back.
+    #[default]
     None,
     /// Guaranteed pods strictly, Burstable ones as long as there is enough.
     Tiered,
@@ -229,8 +237,8 @@ impl Options {
                 &[("none", true), ("static", false)],
             ),
             eviction_hard_memory: raw.eviction_hard_memory.clone(),
-            pod_curve: raw.own.pod_curve.unwrap_or(Curve::Old),
-            container_curve: raw.own.container_curve.unwrap_or(Curve::New),
+            pod_curve: raw.own.pod_curve,
+            container_curve: raw.own.container_curve,
         };
         if check.0.is_empty() { Ok(options) } else { Err(check.0) }
     }
@@ -493,12 +501,6 @@ impl Check {
             );
         }
         is_on.then_some(MemoryQos { reservation, throttling_factor })
-    }
-}
-
-impl Default for Reservation {
-    fn default() -> Reservation {
-        Reservation::None
     }
 }
 

@@ -1,0 +1,434 @@
+//! The keeper: a thread that holds the tree to its plan for as long as `ebb run` runs.
+//!
+//! ```text
+//!  inotify ──► written · made ─┐
+//!  BPF ──────► created ────────┼─► what is concerned is read again ─► differences ─► writes ─► record
+//!  time ─────► everything ─────┘
+//! ```
+//! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. Pods come from manifests, which are read again when a cgroup appears that no known pod explains, and at every look at the whole tree.
+//! What somebody else keeps writing is not fought over for ever: after some repairs of a file it is left until the next look at the whole tree, and that is said.
+
+use super::enforce::{Enforcer, Round, Scope, check};
+use super::leftovers::Ground;
+use super::live::{Reader, join};
+use super::manifests::Manifests;
+use super::node;
+use super::systemd::Manager;
+use super::watch::{Notice, Watches};
+use super::write::Writer;
+use crate::config::{CgroupMode, Cgroups, Leftovers};
+use crate::report::{Record, Reporter};
+use crate::sense::Roots;
+use anyhow::{Context as _, Result, anyhow};
+use ebb_policy::cgroups::compare::Difference;
+use ebb_policy::cgroups::orphans::Orphan;
+use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Notices that may wait.
+const WAITING: usize = 4096;
+/// Repairs of one file between two looks at the whole tree.
+const REPAIRS: u32 = 20;
+
+/// The way to tell the keeper something. When it is dropped the thread ends.
+#[derive(Debug)]
+pub struct Keeper {
+    notices: SyncSender<Notice>,
+    signs: Arc<Signs>,
+}
+
+/// What has to be known even when no more notices fit.
+#[derive(Debug, Default)]
+struct Signs {
+    /// Some notice did not fit.
+    missed: AtomicBool,
+    /// It is over.
+    over: AtomicBool,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Keeper {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the node or the pods cannot be read, the plan is impossible, or there is no thread to be had.
+    pub fn start(
+        cgroups: Cgroups,
+        roots: Roots,
+        reporter: impl FnOnce() -> Reporter + Send + 'static,
+    ) -> Result<Keeper> {
+        let (notices, inbox) = sync_channel(WAITING);
+        let watches = Watches::start(notices.clone()).context("cannot watch cgroups")?;
+        let signs = Arc::new(Signs::default());
+        let seen = Arc::clone(&signs);
+        let mut at_work = AtWork::new(cgroups, roots, watches)?;
+        std::thread::Builder::new()
+            .name("ebb-cgroups".into())
+            .spawn(move || at_work.run(&inbox, &seen, &mut reporter()))
+            .context("cannot start the keeper of cgroups")?;
+        Ok(Keeper { notices, signs })
+    }
+
+    /// Says that a cgroup was made at `path` below the mount. Never waits.
+    pub fn created(&self, path: &str) {
+        self.tell(Notice::Created(path.to_owned(), Instant::now()));
+    }
+
+    /// Says that the configuration has changed. Never waits.
+    pub fn configured(&self, cgroups: Cgroups) {
+        self.tell(Notice::Configured(Box::new(cgroups)));
+    }
+
+    /// Says that it is over. Never waits.
+    pub fn stop(&self) {
+        self.signs.over.store(true, Ordering::Release);
+        self.tell(Notice::Stop);
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.notices.try_send(notice).is_err() {
+            self.signs.missed.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What woke the keeper.
+#[derive(Debug, Default)]
+struct Woken {
+    /// Cgroups to look at again.
+    paths: BTreeSet<String>,
+    /// Some of them are new.
+    is_new: bool,
+    /// When the first of it was noticed.
+    noticed: Option<Instant>,
+    /// The whole tree is to be looked at.
+    everything: bool,
+    /// It is over.
+    stop: bool,
+}
+
+/// The keeper's own state.
+struct AtWork {
+    cgroups: Cgroups,
+    roots: Roots,
+    node: Node,
+    tree: PodTree,
+    manifests: Manifests,
+    plan: Plan,
+    /// Place in the plan, by path.
+    places: BTreeMap<String, usize>,
+    watches: Watches,
+    enforcer: Enforcer,
+    repairs: BTreeMap<(String, String), u32>,
+    reported: Vec<Difference>,
+    left_over: BTreeSet<String>,
+    trouble: Option<String>,
+}
+
+impl AtWork {
+    fn new(cgroups: Cgroups, roots: Roots, watches: Watches) -> Result<AtWork> {
+        let node = node::of_this_machine(&roots).context("this machine")?;
+        let tree = PodTree::below(&cgroups.options.root, cgroups.options.driver)
+            .map_err(|problem| anyhow!("cgroupRoot: {problem}"))?;
+        let enforcer = enforcer(&cgroups, &roots, &node);
+        let mut at_work = AtWork {
+            plan: plan(&cgroups.options, &node, &[]).map_err(joined)?,
+            cgroups,
+            roots,
+            node,
+            tree,
+            manifests: Manifests::default(),
+            places: BTreeMap::new(),
+            watches,
+            enforcer,
+            repairs: BTreeMap::new(),
+            reported: Vec::new(),
+            left_over: BTreeSet::new(),
+            trouble: None,
+        };
+        at_work.read_pods()?;
+        if at_work.cgroups.mode == CgroupMode::Enforce {
+            check(&at_work.plan, &at_work.roots.cgroup).map_err(anyhow::Error::msg)?;
+        }
+        Ok(at_work)
+    }
+
+    fn run(&mut self, inbox: &Receiver<Notice>, signs: &Signs, reporter: &mut Reporter) {
+        let mut woken = Woken { everything: true, ..Woken::default() };
+        let mut looked = Instant::now();
+        loop {
+            if woken.stop || signs.over.load(Ordering::Acquire) {
+                return;
+            }
+            if woken.everything || signs.missed.swap(false, Ordering::AcqRel) {
+                looked = Instant::now();
+                self.look_at_everything(reporter);
+            } else if !woken.paths.is_empty() {
+                self.look_at(&woken, reporter);
+            }
+            let period = Duration::from_millis(self.cgroups.period.0);
+            woken = self.wait(inbox, period.saturating_sub(looked.elapsed()));
+        }
+    }
+
+    /// Waits for something to happen; takes in everything that has happened by then.
+    fn wait(&mut self, inbox: &Receiver<Notice>, at_most: Duration) -> Woken {
+        let mut woken = Woken::default();
+        let mut next = inbox.recv_timeout(at_most);
+        loop {
+            match next {
+                Ok(notice) => self.take_in(notice, &mut woken),
+                Err(RecvTimeoutError::Timeout) => {
+                    woken.everything = true;
+                    return woken;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    woken.stop = true;
+                    return woken;
+                }
+            }
+            match inbox.try_recv() {
+                Ok(notice) => next = Ok(notice),
+                Err(_) => return woken,
+            }
+        }
+    }
+
+    fn take_in(&mut self, notice: Notice, woken: &mut Woken) {
+        let mut concerned = |path: String, at: Instant, is_new: bool| {
+            woken.paths.insert(path);
+            woken.is_new |= is_new;
+            woken.noticed = Some(woken.noticed.map_or(at, |noticed| noticed.min(at)));
+        };
+        match notice {
+            Notice::Written { watch, file, at } => {
+                let Some(path) = self.watches.path(watch).map(str::to_owned) else { return };
+                let place = self.places.get(&path).and_then(|place| self.plan.cgroups.get(*place));
+                let is_planned = file.to_str().is_some_and(|file| {
+                    place.is_some_and(|cgroup| cgroup.values.contains_key(file))
+                });
+                if is_planned {
+                    concerned(path, at, false);
+                }
+            }
+            Notice::Made { watch, name, at } => {
+                let parent = self.watches.path(watch).map(|parent| parent.trim_end_matches('/'));
+                if let (Some(parent), Some(name)) = (parent, name.to_str()) {
+                    concerned(format!("{parent}/{name}"), at, true);
+                }
+            }
+            Notice::Created(path, at) => {
+                let top = self.tree.kubepods().path(self.tree.driver());
+                if path.starts_with(&top) {
+                    concerned(path, at, true);
+                }
+            }
+            Notice::Gone(watch) => self.watches.forget(watch),
+            Notice::Lost => woken.everything = true,
+            Notice::Configured(cgroups) => {
+                self.enforcer = enforcer(&cgroups, &self.roots, &self.node);
+                self.cgroups = *cgroups;
+                woken.everything = true;
+            }
+            Notice::Stop => woken.stop = true,
+        }
+    }
+
+    /// Looks at the cgroups that something happened to.
+    fn look_at(&mut self, woken: &Woken, reporter: &mut Reporter) {
+        let mut paths = woken.paths.clone();
+        let is_unknown =
+            |path: &String| self.tree.parse_pod(path).is_some() && !self.places.contains_key(path);
+        if woken.is_new {
+            if paths.iter().any(is_unknown) {
+                let read = self.read_pods();
+                self.say_trouble(read, reporter);
+                // Another pod changes what classes and all pods together are given.
+                let upper = |level| matches!(level, Level::Kubepods | Level::Class);
+                let uppers = self.plan.cgroups.iter().filter(|cgroup| upper(cgroup.level));
+                paths.extend(uppers.filter_map(|cgroup| cgroup.path.clone()));
+            }
+            for path in &woken.paths {
+                self.watch_with_children(path, &mut paths);
+            }
+        }
+        let round = self.round(|path| paths.contains(path));
+        self.tell(&round, woken.noticed, reporter);
+    }
+
+    /// Looks at the whole tree, and at what is left over in it.
+    fn look_at_everything(&mut self, reporter: &mut Reporter) {
+        self.repairs.clear();
+        let read = self.read_pods();
+        self.say_trouble(read, reporter);
+        let paths: Vec<String> = self.places.keys().cloned().collect();
+        for path in paths {
+            self.watch(&path);
+        }
+        let round = self.round(|_| true);
+        self.tell(&round, None, reporter);
+        self.look_at_leftovers(reporter);
+    }
+
+    /// Watches a cgroup, and takes in what was made below it before it was watched.
+    fn watch_with_children(&mut self, path: &str, paths: &mut BTreeSet<String>) {
+        self.watch(path);
+        for name in super::leftovers::below(&join(&self.roots.cgroup, path)) {
+            let child = format!("{path}/{name}");
+            self.watch(&child);
+            paths.insert(child);
+        }
+    }
+
+    fn watch(&mut self, path: &str) {
+        // A cgroup that is not there yet is watched when it is made.
+        if let Err(error) = self.watches.add(path, &join(&self.roots.cgroup, path))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path, "a cgroup cannot be watched; it is looked at from time to time");
+        }
+    }
+
+    /// Compares a part of the tree with the plan and, when that is wanted, puts it right.
+    fn round(&mut self, wanted: impl Fn(&str) -> bool) -> Round {
+        let part = self.plan.cgroups.iter();
+        let part = part.filter(|cgroup| cgroup.path.as_deref().is_some_and(&wanted));
+        let part = Plan { cgroups: part.cloned().collect(), ..self.plan.clone() };
+        if self.cgroups.mode != CgroupMode::Enforce {
+            let live = self.enforcer.reader.read(&part);
+            let found = ebb_policy::cgroups::compare::differences(&part, &live, &self.node);
+            return Round { left: found.clone(), differences: found, ..Round::default() };
+        }
+        self.enforcer.scope.given_up = self
+            .repairs
+            .iter()
+            .filter(|(_, n)| **n >= REPAIRS)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let round = self.enforcer.enforce(&part, &self.node);
+        for written in &round.written {
+            *self.repairs.entry((written.path.clone(), written.file.clone())).or_default() += 1;
+        }
+        round
+    }
+
+    fn tell(&mut self, round: &Round, noticed: Option<Instant>, reporter: &mut Reporter) {
+        let mut trouble: Vec<String> = round.failed.iter().map(chain).collect();
+        trouble.extend(round.refused.iter().cloned());
+        let is_news = !round.written.is_empty() || !round.created.is_empty() || !trouble.is_empty();
+        // What is only found is told when it is another than before.
+        let is_other = noticed.is_none() && round.left != self.reported;
+        if noticed.is_none() {
+            self.reported.clone_from(&round.left);
+        }
+        if is_news || is_other {
+            reporter.tell(&Record::Cgroups {
+                written: &round.written,
+                created: &round.created,
+                left: &round.left,
+                trouble,
+                after_ms: noticed.map(|at| crate::report::ms(at.elapsed())),
+            });
+        }
+    }
+
+    fn look_at_leftovers(&mut self, reporter: &mut Reporter) {
+        let ground = Ground {
+            root: self.roots.cgroup.clone(),
+            proc: self.roots.proc.clone(),
+            kubelet: self.cgroups.kubelet_root.clone(),
+        };
+        let known: BTreeSet<String> =
+            self.manifests.pods.iter().map(|pod| pod.uid.clone()).collect();
+        let sources_ready = self.trouble.is_none();
+        let found = ground.leftovers(&self.tree, sources_ready.then_some(&known));
+        let paths: BTreeSet<String> = found.iter().map(|orphan| orphan.path.clone()).collect();
+        // A cgroup may be made a moment before its pod is told of: once is not enough.
+        let again = |orphan: &&Orphan| self.left_over.contains(&orphan.path);
+        let due: Vec<&Orphan> = found.iter().filter(again).collect();
+        let acts =
+            self.cgroups.mode == CgroupMode::Enforce && self.cgroups.leftovers == Leftovers::Remove;
+        let mut trouble = Vec::new();
+        let mut ended = Vec::new();
+        for orphan in due.iter().filter(|_| acts) {
+            match ground.end(orphan) {
+                Ok(()) => ended.push(orphan.path.clone()),
+                Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
+            }
+        }
+        let is_news = found.iter().any(|orphan| !self.left_over.contains(&orphan.path));
+        self.left_over = paths;
+        if is_news || !ended.is_empty() || !trouble.is_empty() {
+            let dying = ground.dying(&self.tree);
+            reporter.tell(&Record::CgroupLeftovers { found: &found, ended, dying, trouble });
+        }
+    }
+
+    /// Reads the manifests anew and works out the plan; the old one stays when that fails.
+    fn read_pods(&mut self) -> Result<()> {
+        let Some(pods) = &self.cgroups.pod_manifests else {
+            return Err(anyhow!("ebb.cgroups.podManifests: there is none"));
+        };
+        let manifests = Manifests::read(pods, self.node.name.as_deref())?;
+        let changed = manifests != self.manifests || self.places.is_empty();
+        if changed {
+            self.plan = plan(&self.cgroups.options, &self.node, &manifests.pods).map_err(joined)?;
+            let path = |(place, cgroup): (usize, &ebb_policy::cgroups::Cgroup)| {
+                Some((cgroup.path.clone()?, place))
+            };
+            self.places = self.plan.cgroups.iter().enumerate().filter_map(path).collect();
+            self.enforcer.scope.resizing.clone_from(&manifests.resizing);
+            self.manifests = manifests;
+        }
+        Ok(())
+    }
+
+    fn say_trouble(&mut self, result: Result<()>, reporter: &mut Reporter) {
+        let trouble = result.err().map(|error| format!("{error:#}"));
+        if trouble != self.trouble
+            && let Some(what) = &trouble
+        {
+            let what = format!("cgroups: {what}; the last plan stays in force");
+            reporter.tell(&Record::Degraded { what });
+        }
+        self.trouble = trouble;
+    }
+}
+
+/// What acts, by the configuration.
+fn enforcer(cgroups: &Cgroups, roots: &Roots, node: &Node) -> Enforcer {
+    let deadline = Duration::from_millis(cgroups.write_deadline.0);
+    let wants_systemd =
+        cgroups.options.driver == Driver::Systemd && cgroups.mode == CgroupMode::Enforce;
+    Enforcer {
+        reader: Reader::new(&roots.cgroup, &roots.proc),
+        writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
+        scope: Scope { beside: cgroups.beside, create: cgroups.create, ..Scope::default() },
+        manager: wants_systemd.then(Manager::connect).and_then(|connected| {
+            connected.inspect_err(|error| tracing::warn!(%error, "systemd cannot be reached")).ok()
+        }),
+    }
+}
+
+fn joined(errors: Vec<ebb_policy::limits::ConfigError>) -> anyhow::Error {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    anyhow!(lines.join("\n"))
+}
+
+/// An error with what is behind it.
+fn chain(error: &super::write::NotWritten) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,221 @@
+//! Pod cgroups that no pod belongs to: finding them, emptying them, removing them; and memory that is still charged to cgroups that are gone.
+//!
+//! What runs is killed first (`cgroup.kill`, or signal by signal before Linux 5.14), then directories go from the bottom up, with bounded retries: a process that is ending leaves its cgroup a moment late.
+//! A leftover whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
+
+use super::live::{join, open_below};
+use crate::sense::file::{keyed, read_once};
+use ebb_policy::cgroups::PodTree;
+use ebb_policy::cgroups::orphans::{Fate, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
+use ebb_policy::snapshot::Qos;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Rounds of killing, since what is killed one by one can have forked meanwhile.
+const KILL_ROUNDS: u32 = 5;
+/// Tries to remove a directory; the pause between them begins at a millisecond and doubles.
+const REMOVE_TRIES: u32 = 10;
+/// Deeper than any real pod.
+const MAX_DEPTH: usize = 32;
+
+/// Where leftovers are looked for.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The cgroup mount.
+    pub root: PathBuf,
+    /// The proc mount.
+    pub proc: PathBuf,
+    /// The kubelet's directory, whose `pods/<UID>/volumes` tells of volumes.
+    pub kubelet: PathBuf,
+}
+
+/// A cgroup below which memory is still charged to cgroups that have been removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dying {
+    /// Path below the cgroup mount: the nearest one that is still there.
+    pub path: String,
+    /// How many removed cgroups hold on to something.
+    pub count: u64,
+    /// Bytes charged here that no cgroup below accounts for; `None` where the kernel does not say.
+    pub bytes: Option<u64>,
+}
+
+impl Ground {
+    /// The leftovers, by path. `known` are the UIDs of all pods; `None` means that not every source has reported, and then nothing is a leftover.
+    #[must_use]
+    pub fn leftovers(&self, tree: &PodTree, known: Option<&BTreeSet<String>>) -> Vec<Orphan> {
+        let mounts = read_once(&self.proc.join("self/mountinfo")).ok();
+        let mut cgroups = Vec::new();
+        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            let parent = tree.class(qos).path(tree.driver());
+            for name in below(&join(&self.root, &parent)) {
+                let path = format!("{parent}/{name}");
+                let Some((uid, _)) = tree.parse_pod(&path) else { continue };
+                let events = read_once(&join(&self.root, &path).join("cgroup.events"));
+                cgroups.push(PodCgroup {
+                    populated: events.is_ok_and(|events| keyed(&events, "populated") == Some(1)),
+                    volumes_mounted: self.volumes_mounted(&uid, mounts.as_deref()),
+                    path,
+                });
+            }
+        }
+        orphans(tree, &cgroups, known)
+    }
+
+    /// Does to a leftover what its fate says.
+    ///
+    /// # Errors
+    /// What could not be done, naming the cgroup.
+    pub fn end(&self, orphan: &Orphan) -> io::Result<()> {
+        let at = join(&self.root, &orphan.path);
+        match orphan.fate {
+            Fate::Starve => {
+                let file = at.join("cpu.weight");
+                match fs::write(&file, STARVED_WEIGHT.to_string()) {
+                    // Without the controller it has no CPU of its own to lose.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    other => other,
+                }
+            }
+            Fate::Remove => {
+                // Held, so that a later cgroup of the same name is not the one that is emptied.
+                let _held = open_below(&self.root, &orphan.path)?;
+                empty(&at)?;
+                remove(&at, 0)
+            }
+        }
+    }
+
+    /// Removed cgroups that still hold memory, attributed to the nearest one that is there; those of pods and classes only.
+    #[must_use]
+    pub fn dying(&self, tree: &PodTree) -> Vec<Dying> {
+        let top = tree.kubepods().path(tree.driver());
+        let mut found = Vec::new();
+        self.dying_below(&top, 0, &mut found);
+        found
+    }
+
+    /// Asks the kernel to take back what removed cgroups still hold; returns how many bytes less are charged.
+    ///
+    /// # Errors
+    /// What the kernel says; `NotFound` before Linux 5.19.
+    pub fn reclaim_dying(&self, dying: &Dying) -> io::Result<u64> {
+        let at = join(&self.root, &dying.path);
+        let current = || read_once(&at.join("memory.current")).ok()?.trim().parse::<u64>().ok();
+        let (before, bytes) = (current(), dying.bytes.unwrap_or(0));
+        if bytes == 0 {
+            return Ok(0);
+        }
+        match fs::write(at.join("memory.reclaim"), bytes.to_string()) {
+            // Less than was asked for: that is all there was.
+            Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => return Err(error),
+            _ => {}
+        }
+        Ok(before.zip(current()).map_or(0, |(before, after)| before.saturating_sub(after)))
+    }
+
+    fn dying_below(&self, path: &str, depth: usize, found: &mut Vec<Dying>) -> u64 {
+        let at = join(&self.root, path);
+        let stat = read_once(&at.join("cgroup.stat")).unwrap_or_default();
+        let all = keyed(&stat, "nr_dying_descendants").unwrap_or(0);
+        let mut elsewhere = 0;
+        let children = below(&at);
+        if all > 0 && depth < MAX_DEPTH {
+            for name in &children {
+                elsewhere += self.dying_below(&format!("{path}/{name}"), depth + 1, found);
+            }
+        }
+        let own = all.saturating_sub(elsewhere);
+        if own > 0 {
+            let current =
+                |at: &Path| read_once(&at.join("memory.current")).ok()?.trim().parse::<u64>().ok();
+            let accounted: Option<u64> = children.iter().map(|name| current(&at.join(name))).sum();
+            let bytes = current(&at).zip(accounted).map(|(all, below)| all.saturating_sub(below));
+            found.push(Dying { path: path.to_owned(), count: own, bytes });
+        }
+        all
+    }
+
+    /// Whether volumes of a pod are mounted; `None` when the mount table cannot be read.
+    fn volumes_mounted(&self, uid: &str, mounts: Option<&str>) -> Option<bool> {
+        let pod = self.kubelet.join("pods").join(uid);
+        let prefix = format!("{}/volumes/", pod.display());
+        mounts.map(|mounts| {
+            let point =
+                |line: &str| line.split(' ').nth(4).is_some_and(|at| at.starts_with(&prefix));
+            mounts.lines().any(point)
+        })
+    }
+}
+
+/// Names of the cgroups directly below.
+pub(super) fn below(at: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(at) else { return Vec::new() };
+    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> =
+        dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Kills everything in a cgroup and below.
+fn empty(at: &Path) -> io::Result<()> {
+    let populated = || {
+        let events = read_once(&at.join("cgroup.events")).unwrap_or_default();
+        keyed(&events, "populated") != Some(0)
+    };
+    match fs::OpenOptions::new().write(true).open(at.join("cgroup.kill")) {
+        Ok(mut file) => io::Write::write_all(&mut file, b"1")?,
+        Err(_) => {
+            for round in 0..KILL_ROUNDS {
+                if !populated() {
+                    break;
+                }
+                kill_each(at, 0);
+                sleep(Duration::from_millis(1 << round));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kill_each(at: &Path, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    let procs = read_once(&at.join("cgroup.procs")).unwrap_or_default();
+    for pid in
+        procs.lines().filter_map(|line| line.trim().parse::<i32>().ok()).filter(|pid| *pid > 1)
+    {
+        // It may be gone already, which is what is wanted.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    below(at).iter().for_each(|name| kill_each(&at.join(name), depth + 1));
+}
+
+/// Removes a cgroup and everything below it, the lowest first.
+fn remove(at: &Path, depth: usize) -> io::Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(io::Error::other("it is nested deeper than any pod"));
+    }
+    below(at).iter().try_for_each(|name| remove(&at.join(name), depth + 1))?;
+    for attempt in 0..REMOVE_TRIES {
+        match fs::remove_dir(at) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                sleep(Duration::from_millis(1 << attempt));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    fs::remove_dir(at)
+}

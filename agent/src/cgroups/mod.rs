@@ -1,0 +1,23 @@
+//! The cgroups of pods: what they should say, what they say, and bringing the one to the other.
+//!
+//! ```text
+//!  manifests ─┐
+//!  node  ─────┼─► ebb_policy::cgroups::plan ─► Plan ─┐
+//!  config ────┘                                      ├─► compare ─► differences ─► order ─► writes
+//!  live (the tree as it is) ─────────────────────────┘
+//! ```
+//! [`manifests`] and [`node`] read what is asked for and what there is, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
+//! [`mod@write`] writes values, [`systemd`] tells units of them, [`leftovers`] removes what no pod belongs to; none of them chooses.
+//! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does.
+//! Everything is decided in `ebb-policy`.
+
+pub mod enforce;
+pub mod keeper;
+pub mod leftovers;
+pub mod live;
+pub mod manifests;
+pub mod node;
+pub mod systemd;
+mod v1;
+pub mod watch;
+pub mod write;

@@ -1,0 +1,113 @@
+//! Reading a cgroup v1 host as if it were v2, as far as its files say the same: an audit there is read-only and names what it cannot see.
+//!
+//! Weights are left out: shares are another unit, and several shares are one weight. Protection (`memory.min`, `memory.low`), `memory.high`, `memory.oom.group` and swap limits do not exist or mean something else.
+
+use super::live::join;
+use crate::sense::file::read_once;
+use crate::sense::host::v1_mount;
+use ebb_policy::cgroups::compare::Found;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Above this v1 writes no limit: the largest number of whole pages.
+const NO_LIMIT: u64 = i64::MAX as u64 / 4096 * 4096;
+
+/// Mounts of the controllers whose files can be compared.
+#[derive(Debug)]
+pub(super) struct V1 {
+    cpu: Option<PathBuf>,
+    cpuset: Option<PathBuf>,
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+    hugetlb: Option<PathBuf>,
+}
+
+impl V1 {
+    /// Finds the mounts.
+    #[must_use]
+    pub(super) fn find(proc: &Path) -> V1 {
+        let mount = |controller| v1_mount(proc, controller);
+        V1 {
+            cpu: mount("cpu"),
+            cpuset: mount("cpuset"),
+            memory: mount("memory"),
+            pids: mount("pids"),
+            hugetlb: mount("hugetlb"),
+        }
+    }
+
+    /// The files of one cgroup by their v2 names and in v2's notation.
+    ///
+    /// # Errors
+    /// `NotFound` when no controller has the cgroup.
+    pub(super) fn read<'f>(
+        &self,
+        path: &str,
+        files: impl Iterator<Item = &'f str>,
+        reads: &mut u64,
+    ) -> io::Result<Found> {
+        let V1 { cpu, cpuset, memory, pids, hugetlb } = self;
+        let mounts = [cpu, cpuset, memory, pids, hugetlb].into_iter().flatten();
+        if !mounts.into_iter().any(|mount| join(mount, path).is_dir()) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut found = Found::default();
+        for file in files {
+            if let Some(text) = self.file(path, file, reads) {
+                found.files.insert(file.to_owned(), text);
+            }
+        }
+        Ok(found)
+    }
+
+    fn file(&self, path: &str, file: &str, reads: &mut u64) -> Option<String> {
+        let mut get = |mount: &Option<PathBuf>, name: &str| {
+            *reads += 1;
+            let text = read_once(&join(mount.as_ref()?, path).join(name)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        match file {
+            "memory.max" => {
+                let bytes: u64 = get(&self.memory, "memory.limit_in_bytes")?.parse().ok()?;
+                Some(if bytes >= NO_LIMIT { "max".to_owned() } else { bytes.to_string() })
+            }
+            "cpu.max" => {
+                let quota = get(&self.cpu, "cpu.cfs_quota_us")?;
+                let period = get(&self.cpu, "cpu.cfs_period_us")?;
+                let quota = if quota.starts_with('-') { "max".to_owned() } else { quota };
+                Some(format!("{quota} {period}"))
+            }
+            "pids.max" => get(&self.pids, "pids.max"),
+            "cpuset.cpus" => get(&self.cpuset, "cpuset.cpus"),
+            other => {
+                let page = other.strip_prefix("hugetlb.")?.strip_suffix(".max")?;
+                get(&self.hugetlb, &format!("hugetlb.{page}.limit_in_bytes"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn v1_files_read_in_the_notation_of_v2() {
+        let root = tempfile::tempdir().unwrap();
+        let (memory, cpu) = (root.path().join("memory"), root.path().join("cpu"));
+        for dir in [&memory, &cpu] {
+            fs::create_dir_all(dir.join("kubepods")).unwrap();
+        }
+        fs::write(memory.join("kubepods/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        fs::write(cpu.join("kubepods/cpu.cfs_quota_us"), "-1\n").unwrap();
+        fs::write(cpu.join("kubepods/cpu.cfs_period_us"), "100000\n").unwrap();
+        let v1 =
+            V1 { cpu: Some(cpu), memory: Some(memory), cpuset: None, pids: None, hugetlb: None };
+        let files = ["memory.max", "cpu.max", "cpu.weight"].into_iter();
+        let found = v1.read("/kubepods", files, &mut 0).unwrap().files;
+        let found: Vec<_> = found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(found, [("cpu.max", "max 100000"), ("memory.max", "max")]);
+        assert!(v1.read("/other", ["cpu.max"].into_iter(), &mut 0).is_err());
+    }
+}

@@ -1,0 +1,341 @@
+//! `ebb cgroups`: the tree that Kubernetes' rules demand, and this node held against it.
+
+use super::Failure;
+use super::configured::ConfigArgs;
+use super::node::NodeArgs;
+use crate::cgroups::enforce::{Enforcer, Scope, check};
+use crate::cgroups::leftovers::{Dying, Ground};
+use crate::cgroups::live::Reader;
+use crate::cgroups::manifests::Manifests;
+use crate::cgroups::node;
+use crate::cgroups::systemd::Manager;
+use crate::cgroups::write::{NotWritten, Writer, Written};
+use crate::config::{Beside, Config};
+use crate::report::cgroups as shown;
+use crate::sense::Roots;
+use crate::sense::host::{CgroupLayout, hierarchies};
+use anyhow::{Context as _, anyhow};
+use ebb_policy::cgroups::compare::{Difference, Live, differences};
+use ebb_policy::cgroups::orphans::Orphan;
+use ebb_policy::cgroups::{Driver, Node, Plan, PodTree, plan};
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `ebb cgroups`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print the tree that the rules demand: each cgroup with its values and the rule behind each.
+    Plan(PlanArgs),
+    /// Print where this node differs from it; exit code 4 when it does.
+    Audit(AuditArgs),
+    /// Write what differs, verify it, and say what became of it; exit code 4 when something still differs.
+    Enforce(EnforceArgs),
+    /// Print this node's tree of pods with what each cgroup is given, differences marked.
+    Tree(AuditArgs),
+}
+
+/// What a plan is made of.
+#[derive(Debug, clap::Args)]
+struct Inputs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Pod manifests: a file or a directory of YAML or JSON; Pods, Lists, several documents.
+    #[arg(long, value_name = "DIR|FILE")]
+    pods: PathBuf,
+    /// Facts about the node (docs/schema/cgroup-node.json) or a Kubernetes Node; this machine when not given.
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    roots: NodeArgs,
+    /// Form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+struct AuditArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    roots: NodeArgs,
+    /// Form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+struct EnforceArgs {
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    roots: NodeArgs,
+    /// Nobody else writes: classes and containers are ebb's too (`ebb.cgroups.beside: nobody`).
+    #[arg(long)]
+    alone: bool,
+    /// Make cgroups of pods that are missing (`ebb.cgroups.create`).
+    #[arg(long)]
+    create: bool,
+    /// Kill what runs in pod cgroups that no pod belongs to, and remove them.
+    #[arg(long)]
+    remove_leftovers: bool,
+    /// Ask the kernel to take back memory that removed cgroups of pods still hold.
+    #[arg(long)]
+    reclaim_dying: bool,
+    /// Form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Form of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object; the schemas are in docs/schema.
+    Json,
+    /// The tree, indented, differences marked.
+    Tree,
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    match args.command {
+        Command::Plan(args) => print_plan(&args),
+        Command::Audit(args) => audit(&args, args.output),
+        Command::Enforce(args) => enforce(&args),
+        Command::Tree(args) => {
+            let output = if args.output == Output::Text { Output::Tree } else { args.output };
+            audit(&args, output)
+        }
+    }
+}
+
+/// A plan with what it was made of.
+struct Made {
+    config: Config,
+    node: Node,
+    manifests: Manifests,
+    plan: Plan,
+}
+
+impl Inputs {
+    fn make(&self, roots: &Roots) -> Result<Made, Failure> {
+        let config: Config = self.config.load()?;
+        let node = match &self.node {
+            Some(file) => node::from_file(file),
+            None => node::of_this_machine(roots).context("this machine"),
+        };
+        let node = node.map_err(Failure::Input)?;
+        let manifests =
+            Manifests::read(&self.pods, node.name.as_deref()).map_err(Failure::Input)?;
+        let mut plan = plan(&config.cgroups.options, &node, &manifests.pods).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Failure::Input(anyhow!(lines.join("\nebb: ")))
+        })?;
+        plan.notes.extend(manifests.notes.iter().cloned());
+        Ok(Made { config, node, manifests, plan })
+    }
+}
+
+fn print_plan(args: &PlanArgs) -> Result<(), Failure> {
+    // A plan from files needs nothing of this machine.
+    let roots = match &args.inputs.node {
+        Some(_) => Roots::default(),
+        None => args.roots.find().map_err(Failure::Input)?.0,
+    };
+    let Made { plan, .. } = args.inputs.make(&roots)?;
+    say(&match args.output {
+        Output::Json => json(&plan)?,
+        Output::Text => shown::plan(&plan),
+        Output::Tree => shown::tree(&plan, None, &[]),
+    })
+}
+
+/// What `ebb cgroups audit` prints as JSON.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Audit<'a> {
+    /// Version of this form.
+    schema_version: u32,
+    /// How cgroups are laid out here.
+    layout: &'a CgroupLayout,
+    /// Cgroups of the plan that are there.
+    found: usize,
+    /// Files read.
+    reads: u64,
+    /// Every difference.
+    differences: &'a [Difference],
+    /// Pod cgroups that no pod belongs to.
+    leftovers: &'a [Orphan],
+    /// Removed cgroups that still hold memory.
+    dying: &'a [Dying],
+    /// What was left out, and why.
+    notes: &'a [String],
+}
+
+/// What `ebb cgroups enforce` prints as JSON.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Enforced<'a> {
+    /// Version of this form.
+    schema_version: u32,
+    /// What was written, and read back.
+    written: &'a [Written],
+    /// Cgroups that were made.
+    created: &'a [String],
+    /// Differences that are left.
+    left: &'a [Difference],
+    /// Paths of leftovers that were dealt with as their fate says.
+    ended: &'a [String],
+    /// Bytes that removed cgroups held and no longer do.
+    reclaimed: u64,
+    /// What could not be done, and why.
+    trouble: &'a [String],
+}
+
+fn audit(args: &AuditArgs, output: Output) -> Result<(), Failure> {
+    let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
+    let Made { config, plan, node, manifests } = args.inputs.make(&roots)?;
+    let ground = ground(&config, &roots);
+    let (leftovers, dying) = match pod_tree(&config) {
+        Some(tree) if layout.unified().is_some() => {
+            (ground.leftovers(&tree, Some(&known(&manifests))), ground.dying(&tree))
+        }
+        _ => (Vec::new(), Vec::new()),
+    };
+    let mut reader = Reader::of_layout(&layout, &roots);
+    let live: Live = reader.read(&plan);
+    let differences = differences(&plan, &live, &node);
+    say(&match output {
+        Output::Json => json(&Audit {
+            schema_version: ebb_policy::cgroups::plan::SCHEMA_VERSION,
+            layout: &layout,
+            found: live.len(),
+            reads: reader.reads(),
+            differences: &differences,
+            leftovers: &leftovers,
+            dying: &dying,
+            notes: &plan.notes,
+        })?,
+        Output::Text => shown::audit(&plan, &differences, &leftovers, &dying),
+        Output::Tree => shown::tree(&plan, Some(&live), &differences),
+    })?;
+    if differences.is_empty() { Ok(()) } else { Err(Failure::Differs) }
+}
+
+fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
+    let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
+    if layout.unified().is_none() {
+        return Err(Failure::Host(anyhow!(
+            "enforcing cgroups needs the unified hierarchy (cgroup v2 with the memory controller): {}",
+            hierarchies(&roots.proc)
+        )));
+    }
+    let Made { config, plan, node, manifests } = args.inputs.make(&roots)?;
+    check(&plan, &roots.cgroup).map_err(|problem| Failure::Input(anyhow!(problem)))?;
+    let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
+    let mut trouble = Vec::new();
+    let manager = (plan.driver == Driver::Systemd).then(Manager::connect);
+    let manager = manager.and_then(|connected| connected.map_err(|error| trouble.push(error)).ok());
+    let deadline = Duration::from_millis(config.cgroups.write_deadline.0);
+    let mut enforcer = Enforcer {
+        reader: Reader::new(&roots.cgroup, &roots.proc),
+        writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
+        scope: Scope {
+            beside,
+            create: args.create || config.cgroups.create,
+            resizing: manifests.resizing.clone(),
+            ..Scope::default()
+        },
+        manager,
+    };
+    let round = enforcer.enforce(&plan, &node);
+    trouble.extend(round.failed.iter().map(|error| format!("{:#}", anyhow!(chain(error)))));
+    trouble.extend(round.refused.iter().cloned());
+    let left = differences(&plan, &enforcer.reader.read(&plan), &node);
+    let (mut ended, mut reclaimed) = (Vec::new(), 0);
+    let ground = ground(&config, &roots);
+    if let Some(tree) = pod_tree(&config) {
+        if args.remove_leftovers {
+            for orphan in ground.leftovers(&tree, Some(&known(&manifests))) {
+                match ground.end(&orphan) {
+                    Ok(()) => ended.push(orphan.path),
+                    Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
+                }
+            }
+        }
+        if args.reclaim_dying {
+            for dying in ground.dying(&tree) {
+                match ground.reclaim_dying(&dying) {
+                    Ok(bytes) => reclaimed += bytes,
+                    Err(error) => trouble.push(format!("{}: memory.reclaim: {error}", dying.path)),
+                }
+            }
+        }
+    }
+    say(&match args.output {
+        Output::Json => json(&Enforced {
+            schema_version: ebb_policy::cgroups::plan::SCHEMA_VERSION,
+            written: &round.written,
+            created: &round.created,
+            left: &left,
+            ended: &ended,
+            reclaimed,
+            trouble: &trouble,
+        })?,
+        Output::Text | Output::Tree => {
+            let lines = shown::round(&round.written, &round.created, &left, &trouble, None);
+            let ended = ended.iter().map(|path| format!("{path}: left over, dealt with"));
+            lines.into_iter().chain(ended).collect::<Vec<_>>().join("\n") + "\n"
+        }
+    })?;
+    let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
+    if trouble.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
+}
+
+fn chain(error: &NotWritten) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn ground(config: &Config, roots: &Roots) -> Ground {
+    Ground {
+        root: roots.cgroup.clone(),
+        proc: roots.proc.clone(),
+        kubelet: config.cgroups.kubelet_root.clone(),
+    }
+}
+
+fn pod_tree(config: &Config) -> Option<PodTree> {
+    let options = &config.cgroups.options;
+    PodTree::below(&options.root, options.driver).ok()
+}
+
+fn known(manifests: &Manifests) -> BTreeSet<String> {
+    manifests.pods.iter().map(|pod| pod.uid.clone()).collect()
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(value).context("cannot be written as JSON")? + "\n")
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write the answer")?;
+    Ok(())
+}
