@@ -15,14 +15,15 @@ struct Case {
 
 impl Case {
     fn new(config: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("pods")).unwrap();
+        let dir = tempfile::tempdir().expect("the case is what it was made");
+        fs::create_dir(dir.path().join("pods")).expect("the case is what it was made");
         for (file, text) in [("config.yaml", config), ("node.yaml", NODE), ("pods/a.yaml", POD)] {
-            fs::write(dir.path().join(file), text).unwrap();
+            fs::write(dir.path().join(file), text).expect("the case is what it was made");
         }
         // A tree like the kernel's, as far as it is looked at.
-        fs::create_dir(dir.path().join("cgroup")).unwrap();
-        fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpu memory pids\n").unwrap();
+        fs::create_dir(dir.path().join("cgroup")).expect("the case is what it was made");
+        fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpu memory pids\n")
+            .expect("the case is what it was made");
         Self { dir }
     }
 
@@ -34,18 +35,23 @@ impl Case {
         if command != "plan" {
             ebb.arg("--cgroup-root").arg(path("cgroup"));
         }
-        ebb.args(more).output().unwrap()
+        ebb.args(more).output().expect("the case is what it was made")
     }
 
     /// Makes the tree that the plan demands.
     fn make(&self) -> Value {
-        let plan: Value =
-            serde_json::from_slice(&self.ebb("plan", &["-o", "json"]).stdout).unwrap();
-        for cgroup in plan["cgroups"].as_array().unwrap() {
-            let dir = self.cgroup(cgroup["path"].as_str().unwrap());
-            fs::create_dir_all(&dir).unwrap();
-            for (file, value) in cgroup["values"].as_object().unwrap() {
-                fs::write(dir.join(file), value["value"].as_str().unwrap()).unwrap();
+        let plan: Value = serde_json::from_slice(&self.ebb("plan", &["-o", "json"]).stdout)
+            .expect("the case is what it was made");
+        for cgroup in plan["cgroups"].as_array().expect("the case is what it was made") {
+            let dir = self.cgroup(cgroup["path"].as_str().expect("the case is what it was made"));
+            fs::create_dir_all(&dir).expect("the case is what it was made");
+            for (file, value) in cgroup["values"].as_object().expect("the case is what it was made")
+            {
+                fs::write(
+                    dir.join(file),
+                    value["value"].as_str().expect("the case is what it was made"),
+                )
+                .expect("the case is what it was made");
             }
         }
         plan
@@ -57,7 +63,7 @@ impl Case {
 }
 
 fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap()
+    fs::read_to_string(path).expect("the case is what it was made")
 }
 
 #[test]

@@ -164,16 +164,18 @@ impl Enforcer {
             else {
                 continue;
             };
-            let made = match (&self.manager, &cgroup.unit) {
+            let started = match (&self.manager, &cgroup.unit) {
                 (Some(manager), Some(unit)) => {
                     let properties: Properties = cgroup.properties.clone().into_iter().collect();
                     manager.start_slice(unit, &properties).and_then(|()| self.wait_for(path))
                 }
-                _ => self
-                    .writer
-                    .create(path, &CONTROLLERS)
-                    .map_err(|error| format!("{path}: the cgroup cannot be made: {error}")),
+                _ => Ok(()),
             };
+            // Under systemd the directory is there by now; controllers that systemd knows nothing of are still to be enabled.
+            let made = started.and_then(|()| {
+                let made = self.writer.create(path, &CONTROLLERS);
+                made.map_err(|error| format!("{path}: the cgroup cannot be made: {error}"))
+            });
             match made {
                 Ok(()) => round.created.push(path.clone()),
                 Err(error) => round.refused.push(error),

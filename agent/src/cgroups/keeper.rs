@@ -303,7 +303,12 @@ impl AtWork {
     fn round(&mut self, wanted: impl Fn(&str) -> bool) -> Round {
         let part = self.plan.cgroups.iter();
         let part = part.filter(|cgroup| cgroup.path.as_deref().is_some_and(&wanted));
-        let part = Plan { cgroups: part.cloned().collect(), ..self.plan.clone() };
+        let part = Plan {
+            schema_version: self.plan.schema_version,
+            driver: self.plan.driver,
+            cgroups: part.cloned().collect(),
+            notes: Vec::new(),
+        };
         if self.cgroups.mode != CgroupMode::Enforce {
             let live = self.enforcer.reader.read(&part);
             let found = ebb_policy::cgroups::compare::differences(&part, &live, &self.node);

@@ -60,7 +60,7 @@ fn resources() -> impl Strategy<Value = Resources> {
         let list = |cpu: Option<u64>, memory: Option<u64>| {
             let mut amounts = Amounts::none();
             if let Some(milli) = cpu {
-                amounts.set("cpu", format!("{milli}m").parse().unwrap());
+                amounts.set("cpu", format!("{milli}m").parse().expect("it is well formed"));
             }
             if let Some(mib) = memory {
                 amounts.set("memory", Quantity::bytes(mib << 20));
@@ -76,6 +76,9 @@ fn resources() -> impl Strategy<Value = Resources> {
     })
 }
 
+/// A pod's containers, and what it asks for as a whole.
+type MadeUp = (Vec<(ContainerKind, Resources)>, Option<Resources>);
+
 fn pods() -> impl Strategy<Value = Vec<Pod>> {
     let kind = prop_oneof![
         Just(ContainerKind::Regular),
@@ -85,16 +88,13 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
     let container = (kind, resources());
     let containers = prop::collection::vec(container, 1..4);
     prop::collection::vec((containers, prop::option::of(resources())), 0..6).prop_map(|pods| {
-        let pod = |(n, (containers, whole)): (
-            usize,
-            (Vec<(ContainerKind, Resources)>, Option<Resources>),
-        )| {
+        let pod = |(n, (containers, whole)): (usize, MadeUp)| {
             let container =
                 |(m, (kind, resources)): (usize, (ContainerKind, Resources))| Container {
                     name: format!("c{m}"),
                     kind,
                     resources,
-                    id: Some(format!("containerd://id{n}x{m}").parse().unwrap()),
+                    id: Some(format!("containerd://id{n}x{m}").parse().expect("it is well formed")),
                 };
             let mut pod = Pod {
                 namespace: "test".to_owned(),
@@ -113,7 +113,10 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
 
 fn node() -> Node {
     let capacity = [("cpu", "8"), ("memory", "16Gi"), ("pid", "30000"), ("hugepages-2Mi", "1Gi")];
-    let capacity = capacity.into_iter().map(|(name, text)| (name, text.parse().unwrap())).collect();
+    let capacity = capacity
+        .into_iter()
+        .map(|(name, text)| (name, text.parse().expect("it is well formed")))
+        .collect();
     Node { capacity, swap: Some(Quantity::bytes(1 << 30)), ..Node::default() }
 }
 
@@ -131,7 +134,7 @@ fn options(driver: Driver, limited_swap: bool, tiered: bool) -> Options {
         pod_pids_limit: Some(100),
         ..RawCgroups::default()
     };
-    Options::new(&raw).unwrap()
+    Options::new(&raw).expect("it is well formed")
 }
 
 proptest! {

@@ -160,8 +160,7 @@ pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
             let cgroup = Cgroup::at(path.trim_start_matches('/'));
             for (file, _) in files.iter().filter(|(file, _)| cgroup.has(file)) {
                 let right = cgroup.read(file)?;
-                let Some(wrong) = inject(&cgroup, file, &right) else { continue };
-                let began = Instant::now();
+                let Some((wrong, began)) = inject(&cgroup, file, &right) else { continue };
                 while cgroup.read(file)? != right {
                     ensure!(
                         began.elapsed() < Duration::from_secs(1),
@@ -195,15 +194,19 @@ pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
     })
 }
 
-/// Makes a file say something else; `None` when the kernel takes nothing else for it.
-fn inject(cgroup: &Cgroup, file: &str, right: &str) -> Option<String> {
-    let others = ["77", "5000 100000", "8192", "max", "0", "1"];
-    others.into_iter().find_map(|other| {
-        fs::write(cgroup.path().join(file), other).ok()?;
-        let now = cgroup.read(file).ok()?;
-        // The keeper may have been quicker than this look: then it is right again, which counts as repaired at once.
-        (now != right || other.trim() != right.trim()).then(|| other.to_owned())
-    })
+/// Makes a file say something else, and says when; `None` when there is nothing else for it to say.
+fn inject(cgroup: &Cgroup, file: &str, right: &str) -> Option<(&'static str, Instant)> {
+    let others: &[&str] = match file {
+        "cpu.max" => &["5000 100000"],
+        "memory.oom.group" => &["0"],
+        "cpuset.cpus" => return None, // the only CPU
+        file if file.starts_with("hugetlb") => &["max", "0"],
+        _ => &["8192", "max"],
+    };
+    let other = others.iter().find(|other| **other != right.trim())?;
+    let began = Instant::now();
+    fs::write(cgroup.path().join(file), other).ok()?;
+    Some((other, began))
 }
 
 fn ms(time: Option<&Duration>) -> f64 {

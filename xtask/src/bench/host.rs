@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Benchmarks that criterion runs, as package and target.
-const CRITERION: [(&str, &str); 3] =
-    [("ebb-policy", "pass"), ("ebb-probes", "decode"), ("ebb", "observe")];
+const CRITERION: [(&str, &str); 4] =
+    [("ebb-policy", "pass"), ("ebb-probes", "decode"), ("ebb", "observe"), ("ebb", "cgroups")];
 
 /// Criterion's `benchmark.json`.
 #[derive(Debug, Deserialize)]

@@ -78,9 +78,17 @@ impl Facts<'_> {
 
     fn swap(&self, cgroup: &mut Cgroup, pod: &Pod, container: &Container) {
         const FILE: &str = "memory.swap.max";
+        let (bytes, rule) = self.swap_limit(pod, container);
+        cgroup.set(FILE, bytes, rule);
+        // A kernel without swap has no such file.
+        if let Some(value) = cgroup.values.get_mut(FILE) {
+            value.if_present = true;
+        }
+    }
+
+    fn swap_limit(&self, pod: &Pod, container: &Container) -> (u64, String) {
         if !self.options.limited_swap {
-            cgroup.set(FILE, 0, "NoSwap");
-            return;
+            return (0, String::from("NoSwap"));
         }
         let request = container.resources.requests.value(MEMORY);
         let limit = container.resources.limits.value(MEMORY);
@@ -96,11 +104,11 @@ impl Facts<'_> {
         } else if request > total {
             "the container asks for more memory than the node has"
         } else {
-            let rule = format!("LimitedSwap: {request}/{total} of {} bytes", self.node.swap());
-            cgroup.set(FILE, part(request, total, self.node.swap()), rule);
-            return;
+            let swap = self.node.swap();
+            let rule = format!("LimitedSwap: {request}/{total} of {swap} bytes");
+            return (part(request, total, swap), rule);
         };
-        cgroup.set(FILE, 0, format!("LimitedSwap: {why_not}"));
+        (0, format!("LimitedSwap: {why_not}"))
     }
 
     fn memory_qos(
