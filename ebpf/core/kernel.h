@@ -26,6 +26,7 @@ typedef __u32 u32;
 typedef __u64 u64;
 typedef __s16 s16;
 typedef __s32 s32;
+typedef __s64 s64;
 typedef _Bool bool;
 #define true 1
 #define false 0

@@ -85,6 +85,46 @@ struct ebb_counters {
 	ebb_u64 memory_events;
 };
 
+struct ebb_sweep {
+	ebb_u32 found;
+	ebb_u32 whole;
+};
+
+struct ebb_swept {
+	ebb_u64 cgroup;
+	ebb_u64 parent;
+	ebb_u32 level;
+	ebb_u32 told;
+	ebb_u64 usage;
+	ebb_u64 min;
+	ebb_u64 low;
+	ebb_u64 high;
+	ebb_u64 max;
+	ebb_u64 swap;
+	ebb_u64 low_events;
+	ebb_u64 high_events;
+	ebb_u64 max_events;
+	ebb_u64 oom_events;
+	ebb_u64 oom_kills;
+	ebb_u64 pids;
+	ebb_u64 anon;
+	ebb_u64 file;
+	ebb_u64 active_file;
+	ebb_u64 inactive_file;
+	ebb_u64 shmem;
+	ebb_u64 kernel;
+	ebb_u64 refaults;
+	ebb_u64 scans;
+};
+
+enum {
+	EBB_TOLD_MEMORY = 1,
+	EBB_TOLD_EVENTS = 2,
+	EBB_TOLD_PIDS = 4,
+	EBB_TOLD_STAT = 8,
+	EBB_TOLD_SCANS = 16,
+};
+
 enum {
 	EBB_KIND_EXIT = 1,
 	EBB_KIND_OOM_KILL = 2,
@@ -147,5 +187,7 @@ _Static_assert(sizeof(struct ebb_cgroup) == 40, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_swept) == 184, "size is part of the layout");
 
 #endif

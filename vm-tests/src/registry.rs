@@ -1,6 +1,8 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
-use crate::bench::{idle, race};
-use crate::checks::{self, attribution, demo, edges, enforcement, innocence, leaks, programs};
+use crate::bench::{self, idle, race};
+use crate::checks::{
+    self, attribution, demo, edges, enforcement, innocence, leaks, programs, sweep,
+};
 use anyhow::Result;
 
 /// One test.
@@ -52,6 +54,11 @@ pub(crate) const TESTS: &[Test] = &[
     test("an_oom_kill_without_limit_is_the_nodes", "small", 120, attribution::global_oom),
     test("fork_counters_agree_with_the_files", "small", 90, attribution::fork_counter),
     test("thrash_counters_agree_with_the_files", "small", 120, attribution::thrash_counters),
+    test("a_sweep_agrees_with_the_files", "small", 120, sweep::agrees),
+    test("a_sweep_tells_statistics", "small", 60, sweep::tells_statistics),
+    test("a_sweep_begins_at_the_root", "small", 60, sweep::from_the_root),
+    test("a_sweep_among_removals_has_no_partial_records", "small", 240, sweep::among_removals),
+    test("a_sweep_holds_five_thousand_cgroups", "small", 600, sweep::five_thousand),
     test("ebb_check_finds_everything_live", "small", 60, edges::check_command),
     test("ebb_events_shows_what_happens", "small", 120, edges::events_command),
     test("a_dry_run_harms_nobody", "small", 120, leaks::dry_run),
@@ -86,6 +93,8 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_ebb", "race", 300, idle::ebb),
     test("idle_earlyoom", "race", 300, idle::earlyoom),
     test("idle_nohang", "race", 300, idle::nohang),
+    test("sweep_500", "node", 300, bench::sweep::five_hundred),
+    test("sweep_5000", "node", 900, bench::sweep::five_thousand),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {

@@ -131,6 +131,21 @@ pub(crate) struct Way {
 /// Name of the object with all Rust programs; each family of C programs has one of its own.
 pub(crate) const RUST_OBJECT: &str = "probes";
 
+/// Kernel functions that programs call, and the one that stands for the iterator they run in.
+pub(crate) static CALLED: &[&str] = &[
+    "bpf_get_mem_cgroup",
+    "bpf_iter_cgroup",
+    "bpf_mem_cgroup_flush_stats",
+    "bpf_mem_cgroup_memory_events",
+    "bpf_mem_cgroup_page_state",
+    "bpf_mem_cgroup_vm_events",
+    "bpf_put_mem_cgroup",
+    "bpf_send_signal_task",
+    "bpf_task_from_pid",
+    "bpf_task_release",
+    "cgroup_rstat_flush",
+];
+
 /// All ways; those of one fact stand in order of preference.
 pub(crate) static WAYS: &[Way] = &[
     // The kernel says itself which thread was the last (6.16 and later).

@@ -6,10 +6,13 @@
 mod batch;
 mod kernel_types;
 mod skipped;
+mod walk;
+mod window;
 
 pub(crate) use batch::read_all;
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use skipped::skipped_runs;
+pub(crate) use walk::{OBJECT as SWEEP_OBJECT, Walk};
 
 use crate::attach::{Refusal, keep};
 use crate::catalogue::{Fact, Way};
@@ -27,7 +30,7 @@ pub(crate) struct CoreTier {
 
 impl CoreTier {
     pub(crate) fn new() -> Self {
-        libbpf_rs::set_print(Some((PrintLevel::Info, forward)));
+        listen();
         Self::default()
     }
 
@@ -79,6 +82,11 @@ impl CoreTier {
     pub(crate) fn programs(&self) -> &[(Fact, OwnedFd)] {
         &self.programs
     }
+}
+
+/// Have libbpf's messages go where ours go.
+fn listen() {
+    libbpf_rs::set_print(Some((PrintLevel::Info, forward)));
 }
 
 /// libbpf's own messages, the verifier's log among them. Which program was refused and why is reported by whoever asked.

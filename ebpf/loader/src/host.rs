@@ -1,10 +1,10 @@
 //! Facts about this host that decide which programs it can run. Facts only: what follows from them is `probe_set`.
 //!
 //! Nothing here compares versions: distributions backport, and a hook is there or it is not.
-use crate::catalogue::{Arg, Hook, WAYS};
+use crate::catalogue::{Arg, CALLED, Hook, WAYS};
 use crate::{core_tier, objects};
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -24,6 +24,8 @@ pub struct HostSupport {
     /// What the kernel's BTF says about each hook that a program could use; empty without BTF.
     #[serde(serialize_with = "by_name")]
     pub hooks: BTreeMap<Hook, HookSupport>,
+    /// Those of the functions that programs call, and iterators that they run in, which the kernel's BTF has.
+    pub functions: BTreeSet<&'static str>,
     /// The BPF objects that this binary was built with.
     pub objects: Vec<String>,
 }
@@ -79,9 +81,9 @@ pub enum Lockdown {
 
 /// Look at this host. Needs no privilege: what cannot be read is reported as absent or unknown.
 pub fn survey() -> HostSupport {
-    let (btf, hooks) = match core_tier::KernelTypes::load() {
-        Ok(types) => (Presence::Present, hooks(&types)),
-        Err(reason) => (Presence::Absent(reason), BTreeMap::new()),
+    let (btf, hooks, functions) = match core_tier::KernelTypes::load() {
+        Ok(types) => (Presence::Present, hooks(&types), functions(&types)),
+        Err(reason) => (Presence::Absent(reason), BTreeMap::new(), BTreeSet::new()),
     };
     HostSupport {
         release: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -93,6 +95,7 @@ pub fn survey() -> HostSupport {
         unprivileged_bpf_disabled: read("/proc/sys/kernel/unprivileged_bpf_disabled")
             .and_then(|text| text.parse().ok()),
         hooks,
+        functions,
         objects: objects::names().map(str::to_owned).collect(),
     }
 }
@@ -100,6 +103,10 @@ pub fn survey() -> HostSupport {
 fn hooks(types: &core_tier::KernelTypes) -> BTreeMap<Hook, HookSupport> {
     let hooks = WAYS.iter().flat_map(|way| way.programs).map(|program| program.hook);
     hooks.map(|hook| (hook, types.look_up(hook))).collect()
+}
+
+fn functions(types: &core_tier::KernelTypes) -> BTreeSet<&'static str> {
+    CALLED.iter().copied().filter(|name| types.has_function(name)).collect()
 }
 
 fn read(path: impl AsRef<Path>) -> Option<String> {

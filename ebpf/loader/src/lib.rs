@@ -10,6 +10,7 @@
 //! - `catalogue` is the one list of facts and programs; `host` and `probe_set` decide which fit.
 //! - `rust_tier` (aya) loads `ebpf/probes`, `core_tier` (libbpf-rs) loads `ebpf/core`; they share their maps by file descriptor
 //!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
+//! - `sweep` reads what every cgroup uses in one pass, beside the events and without them.
 //! - `ring` reads records, `lookout` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
 //! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
@@ -28,6 +29,7 @@ mod probes;
 mod ring;
 mod rust_tier;
 mod shared_maps;
+mod sweep;
 mod totals;
 
 pub use attach::{AttachError, ProbeState, ProbeStatus};
@@ -38,4 +40,5 @@ pub use options::Options;
 pub use probe_set::ProbeSet;
 pub use probes::Probes;
 pub use ring::RingError;
+pub use sweep::{Refused, Source, Sweep, SweepError, Swept, Told, read_files};
 pub use totals::{CgroupTotals, Lost, Totals, TotalsError};

@@ -67,7 +67,7 @@ fn obstacle_to(program: &Program, host: &HostSupport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{Arg, Fact, Hook, Point};
+    use crate::catalogue::{Arg, CALLED, Fact, Hook, Point};
     use crate::host::Capabilities;
 
     /// A host that offers everything.
@@ -91,6 +91,7 @@ mod tests {
                     passes(Point::RawTp, "mm_vmscan_kswapd_wake", &[Arg::Scalar]),
                 ])
                 .collect(),
+            functions: CALLED.iter().copied().collect(),
             objects: WAYS.iter().map(|way| way.object.to_owned()).collect(),
         }
     }

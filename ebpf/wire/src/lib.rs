@@ -3,6 +3,7 @@
 //! ```text
 //!  kernel program ── writes ──► ring ── bytes ──► decode ──► Record          (what somebody must react to)
 //!  kernel program ── adds  ──► map  ── batch ──► Counters, NodeCounters     (what is read on demand)
+//!  kernel program ── writes ─► array ── shared ─► Sweep, Swept             (what a sweep finds)
 //! ```
 //! The Rust programs (`ebpf/probes`) and the agent use these types; the C programs (`ebpf/core`) use `ebpf/core/wire.h`,
 //! and a test holds the two against each other field by field. All integers are in the machine's own byte order: a record
@@ -16,6 +17,7 @@
 mod counters;
 mod decode;
 mod record;
+mod swept;
 
 pub use counters::{Counters, NodeCounters};
 pub use decode::{DecodeError, Record, decode};
@@ -23,3 +25,4 @@ pub use record::{
     COMM_LEN, Cgroup, CgroupNamed, Exit, Header, KswapdWake, MemoryEvent, OomKill, PATH_LEN,
     QUIET_NS, change, exit_flags, kind, oom_limit, unhurried, which,
 };
+pub use swept::{Sweep, Swept, told};

@@ -1,7 +1,7 @@
 //! `ebpf/core/wire.h` says the same as this crate: every size, offset and number, as a C compiler sees them.
 use ebb_wire::{
-    Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, QUIET_NS,
-    change, exit_flags, kind, oom_limit, unhurried, which,
+    Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, QUIET_NS, Sweep,
+    Swept, change, exit_flags, kind, oom_limit, told, unhurried, which,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -41,6 +41,11 @@ fn claims() -> Claims {
     layout!(claims, Counters, "ebb_counters",
         forks execs stall_ns direct_reclaims direct_reclaim_ns refaults memcg_reclaims
         memcg_reclaim_ns reclaimed_pages memory_events);
+    layout!(claims, Sweep, "ebb_sweep", found whole);
+    layout!(claims, Swept, "ebb_swept",
+        cgroup parent level told usage min low high max swap low_events high_events max_events
+        oom_events oom_kills pids anon file active_file inactive_file shmem kernel refaults scans);
+    numbers!(claims, told, "EBB_TOLD_", MEMORY EVENTS PIDS STAT SCANS);
     numbers!(claims, kind, "EBB_KIND_",
         EXIT OOM_KILL MEMORY_EVENT CGROUP CGROUP_NAMED KSWAPD_WAKE COUNT);
     numbers!(claims, exit_flags, "EBB_EXIT_", STATUS LEADER_ONLY);

@@ -18,6 +18,17 @@ pub(super) fn idle(mib: u64) -> Result<()> {
     park(&held)
 }
 
+/// Hold `mib` MiB of shared memory and do nothing.
+pub(super) fn shared(mib: u64) -> Result<()> {
+    let mut file = unlinked()?;
+    let chunk = vec![1_u8; MIB];
+    for _ in 0..mib {
+        file.write_all(&chunk).context("cannot grow in tmpfs")?;
+    }
+    ready();
+    park(&[])
+}
+
 /// Take memory for ever at `rate` MiB/s; 0 is as fast as it goes.
 pub(super) fn hog(rate: u64) -> Result<()> {
     ready();
@@ -68,12 +79,18 @@ pub(super) fn leaderless(rate: u64) -> Result<()> {
 
 /// Grow in tmpfs at `rate` MiB/s: in no process's resident set, in no file that can be found.
 pub(super) fn shmer(rate: u64) -> Result<()> {
-    let path = format!("/dev/shm/shmer.{}", std::process::id());
-    let mut file = File::create_new(&path).with_context(|| format!("cannot create {path}"))?;
-    fs::remove_file(&path).with_context(|| format!("cannot unlink {path}"))?;
+    let mut file = unlinked()?;
     ready();
     let chunk = vec![1_u8; MIB];
     paced(rate, |_| file.write_all(&chunk).context("cannot grow in tmpfs"))
+}
+
+/// A file in tmpfs that no directory names.
+fn unlinked() -> Result<File> {
+    let path = format!("/dev/shm/shmer.{}", std::process::id());
+    let file = File::create_new(&path).with_context(|| format!("cannot create {path}"))?;
+    fs::remove_file(&path).with_context(|| format!("cannot unlink {path}"))?;
+    Ok(file)
 }
 
 fn grow(rate: u64) -> Result<()> {
@@ -97,7 +114,7 @@ fn paced(rate: u64, mut step: impl FnMut(u64) -> Result<()>) -> Result<()> {
 }
 
 /// Keep what is held until somebody ends us.
-fn park(held: &[Vec<u8>]) -> ! {
+pub(super) fn park(held: &[Vec<u8>]) -> ! {
     loop {
         std::hint::black_box(held);
         std::thread::park();

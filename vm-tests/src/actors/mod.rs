@@ -66,6 +66,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         ["stubborn", rate] => memory::stubborn(number(rate)?),
         ["leaderless", rate] => memory::leaderless(number(rate)?),
         ["shmer", rate] => memory::shmer(number(rate)?),
+        ["shared", mib] => memory::shared(number(mib)?),
+        ["cached", mib] => storage::cached(number(mib)?),
         ["cacher", mib] => storage::cacher(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),

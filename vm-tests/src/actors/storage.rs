@@ -26,6 +26,18 @@ pub(super) fn cacher(mib: u64) -> Result<()> {
     }
 }
 
+/// Hold `mib` MiB of clean page cache and do nothing.
+pub(super) fn cached(mib: u64) -> Result<()> {
+    let (mut file, path) = fresh_file("cached")?;
+    let chunk = vec![1_u8; MIB];
+    for _ in 0..mib {
+        file.write_all(&chunk).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    file.sync_all().with_context(|| format!("cannot sync {}", path.display()))?;
+    ready();
+    super::memory::park(&[])
+}
+
 /// Write and sync for ever: the disk is never idle, dirty pages never pile up.
 pub(super) fn syncer(mib: u64) -> Result<()> {
     let (mut file, path) = fresh_file("syncer")?;

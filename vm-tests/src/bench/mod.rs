@@ -4,3 +4,4 @@ mod peers;
 
 pub(crate) mod idle;
 pub(crate) mod race;
+pub(crate) mod sweep;

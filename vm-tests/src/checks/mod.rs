@@ -7,3 +7,4 @@ pub(crate) mod innocence;
 pub(crate) mod kernel;
 pub(crate) mod leaks;
 pub(crate) mod programs;
+pub(crate) mod sweep;

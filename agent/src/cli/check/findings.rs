@@ -235,6 +235,7 @@ mod tests {
                 lockdown: None,
                 unprivileged_bpf_disabled: None,
                 hooks: BTreeMap::new(),
+                functions: BTreeSet::new(),
                 objects: vec!["probes".into()],
             },
             programs: Vec::new(),

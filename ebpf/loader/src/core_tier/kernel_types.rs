@@ -1,5 +1,5 @@
 //! The running kernel's BTF, asked which hooks exist and what they pass.
-use crate::catalogue::{Arg, Hook, WAYS};
+use crate::catalogue::{Arg, CALLED, Hook, WAYS};
 use crate::host::HookSupport;
 use libbpf_rs::btf::types::FuncProto;
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
@@ -22,6 +22,8 @@ impl KernelTypes {
         let btf = Btf::from_path(path).map_err(|error| format!("no BTF in {path}: {error:#}"))?;
         let wanted: BTreeSet<String> =
             WAYS.iter().flat_map(|way| way.programs).map(|program| symbol(program.hook)).collect();
+        let wanted: BTreeSet<String> =
+            wanted.into_iter().chain(CALLED.iter().map(|name| (*name).to_owned())).collect();
         let signatures = btf
             .type_by_kind::<BtfType<'_>>()
             .filter(|ty| matches!(ty.kind(), BtfKind::Func | BtfKind::Typedef))
@@ -31,6 +33,11 @@ impl KernelTypes {
             })
             .collect();
         Ok(Self { signatures })
+    }
+
+    /// Whether there is a function of this name, which must be one that the catalogue lists as called.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.signatures.contains_key(name)
     }
 
     pub(crate) fn look_up(&self, hook: Hook) -> HookSupport {

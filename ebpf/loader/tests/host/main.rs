@@ -7,7 +7,7 @@ mod watch;
 
 use ebb_probes::{
     CgroupChange, Comm, ExitScope, ExitStatus, Fact, KernelEvent, OomLimit, Options, ProbeState,
-    Tier, survey,
+    Sweep, Swept, Tier, Told, read_files, survey,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use roles::{ROLE, act, play};
@@ -20,7 +20,7 @@ use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 10] = [
+const TESTS: [(&str, Test); 11] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
@@ -30,6 +30,7 @@ const TESTS: [(&str, Test); 10] = [
     ("a_cgroup_is_seen_from_its_making_to_its_release", cgroup),
     ("forks_and_execs_are_counted_for_their_cgroup", forks),
     ("an_oom_kill_names_the_victim", oom_kill),
+    ("a_sweep_finds_the_tree_that_the_files_show", sweep),
     ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
 ];
 
@@ -312,5 +313,31 @@ fn nothing() -> Result<(), Failed> {
     assert_eq!(watch.probes.lost()?.total(), 0);
     assert!(watch.probes.totals()?.cgroups.is_empty());
     assert!(watch.probes.status().iter().all(|p| matches!(p.state, ProbeState::Absent(_))));
+    Ok(())
+}
+
+/// Which of the values there are depends on where this machine has its controllers; the tree does not.
+fn sweep() -> Result<(), Failed> {
+    let top = Directory::make(mount("cgroup2")?.as_path(), "sweep")?;
+    let below = Directory::make(&top.0, "below")?;
+    let _deep = Directory::make(&below.0, "deep")?;
+    let mut sweep = Sweep::open(&top.0, &survey()).map_err(|refused| format!("{refused:?}"))?;
+    let (mut swept, mut files) = (Vec::new(), Vec::new());
+    sweep.read(&mut swept)?;
+    read_files(&top.0, &mut files)?;
+    let place = |cgroup: &Swept| (cgroup.id, cgroup.parent, cgroup.depth);
+    let tree: Vec<_> = files.iter().map(place).collect();
+    assert_eq!(swept.iter().map(place).collect::<Vec<_>>(), tree);
+    assert_eq!(tree.len(), 3);
+    for (swept, files) in swept.iter().zip(&files) {
+        let value = |told: Option<Told>| told.map(|told| told.value);
+        assert_eq!(value(swept.usage), value(files.usage));
+        assert_eq!(value(swept.pids), value(files.pids));
+    }
+    // More than there is room for to begin with: room is made, and nothing is left out.
+    let many: Vec<_> =
+        (0..1500).map(|n| Directory::make(&below.0, &n.to_string())).collect::<Result<_, _>>()?;
+    sweep.read(&mut swept)?;
+    assert_eq!(swept.len(), many.len() + 3);
     Ok(())
 }
