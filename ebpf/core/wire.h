@@ -11,6 +11,7 @@ typedef unsigned char ebb_u8;
 typedef unsigned short ebb_u16;
 typedef unsigned int ebb_u32;
 typedef int ebb_i32;
+typedef long long ebb_i64;
 typedef unsigned long long ebb_u64;
 
 #define EBB_COMM_LEN 16
@@ -117,6 +118,87 @@ struct ebb_swept {
 	ebb_u64 scans;
 };
 
+#define EBB_REFLEX_TARGETS 64
+#define EBB_REFLEX_NODES 64
+
+struct ebb_process {
+	ebb_u64 start_ticks;
+	ebb_i32 pid;
+	ebb_u32 reserved;
+};
+
+struct ebb_arm {
+	ebb_u64 cgroup;
+	ebb_u64 until_ns;
+	ebb_u64 seen_ns;
+	ebb_i64 available;
+	ebb_i64 line;
+	ebb_i32 free;
+	ebb_i32 inactive_file;
+	ebb_i32 active_file;
+	ebb_i32 anon;
+	ebb_i32 file;
+	ebb_i32 slab_reclaimable;
+	ebb_i32 agent;
+	ebb_u32 nodes;
+	ebb_u32 count;
+	ebb_u32 reserved;
+	struct ebb_process processes[EBB_REFLEX_TARGETS];
+};
+
+struct ebb_target {
+	ebb_u64 start_ns;
+	ebb_u64 cgroup;
+	ebb_i32 pid;
+	ebb_u32 fate;
+};
+
+struct ebb_reflex {
+	ebb_u32 state;
+	ebb_u32 count;
+	ebb_u32 doubts;
+	ebb_u32 killed;
+	ebb_u64 cgroup;
+	ebb_u64 until_ns;
+	ebb_u64 fired_ns;
+	ebb_u64 done_ns;
+	ebb_i64 base;
+	ebb_i64 line;
+	ebb_i64 pages;
+	ebb_i32 free;
+	ebb_i32 inactive_file;
+	ebb_i32 active_file;
+	ebb_i32 anon;
+	ebb_i32 file;
+	ebb_i32 slab_reclaimable;
+	ebb_i32 agent;
+	ebb_u32 reserved;
+	struct ebb_target targets[EBB_REFLEX_TARGETS];
+};
+
+enum {
+	EBB_REFLEX_FREE = 0,
+	EBB_REFLEX_ARMED = 1,
+	EBB_REFLEX_BUSY = 2,
+	EBB_REFLEX_SHOT = 3,
+};
+
+enum {
+	EBB_FATE_NONE = 0,
+	EBB_FATE_KILLED = 1,
+	EBB_FATE_GONE = 2,
+	EBB_FATE_DOUBT = 3,
+	EBB_FATE_REFUSED = 4,
+};
+
+enum {
+	EBB_ANSWER_ARMED = 0,
+	EBB_ANSWER_NOBODY = 1,
+	EBB_ANSWER_PROTECTED = 2,
+	EBB_ANSWER_SHOT = 3,
+	EBB_ANSWER_UNKNOWN = 4,
+};
+
 enum {
 	EBB_TOLD_MEMORY = 1,
 	EBB_TOLD_EVENTS = 2,
@@ -187,6 +269,8 @@ _Static_assert(sizeof(struct ebb_cgroup) == 40, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_arm) == 1104, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_reflex) == 1640, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_swept) == 184, "size is part of the layout");
 

@@ -6,12 +6,14 @@
 mod batch;
 mod kernel_types;
 mod skipped;
+mod trigger;
 mod walk;
 mod window;
 
 pub(crate) use batch::read_all;
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use skipped::skipped_runs;
+pub(crate) use trigger::{OBJECT as TRIGGER_OBJECT, Trigger};
 pub(crate) use walk::{OBJECT as SWEEP_OBJECT, Walk};
 
 use crate::attach::{Refusal, keep};

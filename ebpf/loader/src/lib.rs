@@ -11,6 +11,7 @@
 //! - `rust_tier` (aya) loads `ebpf/probes`, `core_tier` (libbpf-rs) loads `ebpf/core`; they share their maps by file descriptor
 //!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
 //! - `sweep` reads what every cgroup uses in one pass, beside the events and without them.
+//! - `reflex` ends what it was told to end, without waiting for user space.
 //! - `ring` reads records, `lookout` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
 //! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
@@ -26,6 +27,7 @@ mod objects;
 mod options;
 mod probe_set;
 mod probes;
+mod reflex;
 mod ring;
 mod rust_tier;
 mod shared_maps;
@@ -39,6 +41,7 @@ pub use host::{Capabilities, HookSupport, HostSupport, Lockdown, Presence, surve
 pub use options::Options;
 pub use probe_set::ProbeSet;
 pub use probes::Probes;
+pub use reflex::{ArmError, Armament, Gauge, MOST_PROCESSES, Reflex, Shot};
 pub use ring::RingError;
 pub use sweep::{Refused, Source, Sweep, SweepError, Swept, Told, read_files};
 pub use totals::{CgroupTotals, Lost, Totals, TotalsError};

@@ -17,6 +17,7 @@
 mod counters;
 mod decode;
 mod record;
+mod reflex;
 mod swept;
 
 pub use counters::{Counters, NodeCounters};
@@ -25,4 +26,5 @@ pub use record::{
     COMM_LEN, Cgroup, CgroupNamed, Exit, Header, KswapdWake, MemoryEvent, OomKill, PATH_LEN,
     QUIET_NS, change, exit_flags, kind, oom_limit, unhurried, which,
 };
+pub use reflex::{Arm, Process, Reflex, TARGETS, Target, answer, fate, reflex_state};
 pub use swept::{Sweep, Swept, told};

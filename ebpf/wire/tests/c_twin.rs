@@ -1,7 +1,8 @@
 //! `ebpf/core/wire.h` says the same as this crate: every size, offset and number, as a C compiler sees them.
 use ebb_wire::{
-    Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, QUIET_NS, Sweep,
-    Swept, change, exit_flags, kind, oom_limit, told, unhurried, which,
+    Arm, Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, Process,
+    QUIET_NS, Reflex, Sweep, Swept, TARGETS, Target, answer, change, exit_flags, fate, kind,
+    oom_limit, reflex_state, told, unhurried, which,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -45,6 +46,18 @@ fn claims() -> Claims {
     layout!(claims, Swept, "ebb_swept",
         cgroup parent level told usage min low high max swap low_events high_events max_events
         oom_events oom_kills pids anon file active_file inactive_file shmem kernel refaults scans);
+    layout!(claims, Process, "ebb_process", start_ticks pid reserved);
+    layout!(claims, Arm, "ebb_arm",
+        cgroup until_ns seen_ns available line free inactive_file active_file anon file
+        slab_reclaimable agent nodes count reserved processes);
+    layout!(claims, Target, "ebb_target", start_ns cgroup pid fate);
+    layout!(claims, Reflex, "ebb_reflex",
+        state count doubts killed cgroup until_ns fired_ns done_ns base line pages free
+        inactive_file active_file anon file slab_reclaimable agent reserved targets);
+    numbers!(claims, reflex_state, "EBB_REFLEX_", FREE ARMED BUSY SHOT);
+    numbers!(claims, fate, "EBB_FATE_", NONE KILLED GONE DOUBT REFUSED);
+    numbers!(claims, answer, "EBB_ANSWER_", ARMED NOBODY PROTECTED SHOT UNKNOWN);
+    claims.push(("EBB_REFLEX_TARGETS".to_owned(), TARGETS as u64));
     numbers!(claims, told, "EBB_TOLD_", MEMORY EVENTS PIDS STAT SCANS);
     numbers!(claims, kind, "EBB_KIND_",
         EXIT OOM_KILL MEMORY_EVENT CGROUP CGROUP_NAMED KSWAPD_WAKE COUNT);

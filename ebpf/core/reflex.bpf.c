@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Ending what user space has named, at a line that user space has drawn, without waiting for user space to be scheduled.
+ *
+ *            reflex_arm                          pull: the line is crossed
+ *   FREE ───────────────► ARMED (until the lease ends) ───────────────► SHOT ─ reflex_arm, once it has seen it ─► FREE
+ *     ◄──────────────────── lease over, or disarmed
+ *
+ * A shot is fired once, at processes that were looked at when they were named and are looked at again: same start, same
+ * cgroup. One that is not the one that was named stops the shot altogether; one that has ended does not.
+ * The line is watched by a timer, which waits as long as the room above it allows and runs only while the lease does, and
+ * at the begin of every reclaim.
+ */
+#include "kernel.h"
+#include "wire.h"
+#include <bpf_core_read.h>
+#include <bpf_helpers.h>
+#include <bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+enum { CLOCK_BOOTTIME = 7, SIGKILL = 9, PF_KTHREAD = 0x00200000, OOM_SCORE_ADJ_MIN = -1000 };
+
+/* Nothing takes memory faster than 8 GiB/s: half a nanosecond for each byte of room, 2 us for a page of 4 KiB. */
+#define WAIT_PER_PAGE_NS 512ULL
+#define WAIT_LEAST_NS 250000ULL
+#define WAIT_MOST_NS 20000000ULL
+/* Start times are shown to user space in these. */
+#define TICK_NS 10000000ULL
+/* Cgroups between a process and the one that was named. */
+#define MOST_LEVELS 16
+#define MOST_ZONES 8
+
+/* The kernel knows it by name. */
+struct bpf_timer {
+	u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct clock {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct clock);
+} CLOCK SEC(".maps");
+
+/* What user space asks for; read by reflex_arm. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct ebb_arm);
+} ASKED SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct ebb_reflex);
+} REFLEX SEC(".maps");
+
+/* The NUMA nodes, found when first armed; they never go away. */
+struct nodes {
+	u64 count;
+	u64 at[EBB_REFLEX_NODES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct nodes);
+} NUMA SEC(".maps");
+
+/* Numbers differ between kernels, names do not. */
+enum cgroup_subsys_id {
+	memory_cgrp_id,
+};
+
+enum pid_type {
+	PIDTYPE_TGID = 1,
+};
+
+enum zone_stat_item {
+	NR_FREE_PAGES,
+};
+
+enum node_stat_item {
+	NR_INACTIVE_FILE,
+	NR_ACTIVE_FILE,
+	NR_ANON_MAPPED,
+	NR_FILE_PAGES,
+	NR_SLAB_RECLAIMABLE_B,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct zone {
+	atomic_long_t vm_stat[1];
+};
+
+struct pglist_data {
+	struct zone node_zones[1];
+	int nr_zones;
+	atomic_long_t vm_stat[1];
+};
+
+struct lruvec {
+	struct pglist_data *pgdat;
+};
+
+struct mem_cgroup_per_node {
+	struct lruvec lruvec;
+};
+
+struct mem_cgroup___nodes {
+	struct mem_cgroup_per_node *nodeinfo[1];
+};
+
+struct css_set___controlled {
+	struct cgroup_subsys_state *subsys[1];
+};
+
+struct task_struct___flags {
+	unsigned int flags;
+};
+
+#pragma clang attribute pop
+
+extern struct task_struct *bpf_task_from_pid(s32 pid) __weak __ksym;
+extern void bpf_task_release(struct task_struct *task) __weak __ksym;
+extern int bpf_send_signal_task(struct task_struct *task, int signal, enum pid_type type,
+				u64 value) __weak __ksym;
+
+static u32 zero;
+
+/* Change a state that must be what it is taken for; false when somebody was faster. */
+static __always_inline bool turn(u32 *state, u32 from, u32 to)
+{
+	return __sync_val_compare_and_swap(state, from, to) == from;
+}
+
+static __always_inline s64 node_counter(struct pglist_data *node, u32 item)
+{
+	s64 value = 0;
+	void *counters = __builtin_preserve_access_index(&node->vm_stat);
+
+	bpf_probe_read_kernel(&value, sizeof(value), counters + 8 * item);
+	return value;
+}
+
+#define counter(node, name) node_counter(node, bpf_core_enum_value(enum node_stat_item, name))
+
+struct sum {
+	struct ebb_reflex *reflex;
+	struct nodes *nodes;
+	s64 pages;
+	bool unknown;
+};
+
+/* One node's share of what is measured. */
+static long add_node(u32 index, void *context)
+{
+	struct sum *sum = context;
+	struct ebb_reflex *reflex = sum->reflex;
+	struct pglist_data *node;
+	s64 free = 0;
+	int zones = 0;
+
+	if (index >= EBB_REFLEX_NODES)
+		return 1;
+	node = (void *)sum->nodes->at[index];
+	if (bpf_core_read(&zones, sizeof(zones), &node->nr_zones)) {
+		sum->unknown = true;
+		return 1;
+	}
+	for (int n = 0; n < MOST_ZONES; n++) {
+		s64 value = 0;
+		void *zone = (void *)__builtin_preserve_access_index(&node->node_zones) +
+			     n * bpf_core_type_size(struct zone);
+		void *stat = __builtin_preserve_access_index(&((struct zone *)zone)->vm_stat);
+
+		if (n >= zones)
+			break;
+		if (bpf_probe_read_kernel(&value, sizeof(value),
+					  stat + 8 * bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES))) {
+			sum->unknown = true;
+			return 1;
+		}
+		free += value;
+	}
+	sum->pages += free * reflex->free + counter(node, NR_INACTIVE_FILE) * reflex->inactive_file +
+		      counter(node, NR_ACTIVE_FILE) * reflex->active_file +
+		      counter(node, NR_ANON_MAPPED) * reflex->anon +
+		      counter(node, NR_FILE_PAGES) * reflex->file +
+		      counter(node, NR_SLAB_RECLAIMABLE_B) * reflex->slab_reclaimable;
+	return 0;
+}
+
+/* Available memory in pages, as user space measures it; false when it cannot be told, which is no reason to kill. */
+static __always_inline bool measure(struct ebb_reflex *reflex, s64 *pages)
+{
+	struct nodes *nodes = bpf_map_lookup_elem(&NUMA, &zero);
+	struct sum sum = { .reflex = reflex, .nodes = nodes };
+
+	if (!nodes || !nodes->count)
+		return false;
+	sum.pages = reflex->base;
+	bpf_loop(nodes->count, add_node, &sum, 0);
+	*pages = sum.pages;
+	return !sum.unknown;
+}
+
+/* Whether a process may be ended at all. */
+static __always_inline bool may_end(struct task_struct *task, s32 agent)
+{
+	struct task_struct___flags *flags = (void *)task;
+
+	return task->tgid != 1 && task->tgid != agent && !(flags->flags & PF_KTHREAD) &&
+	       task->signal->oom_score_adj != OOM_SCORE_ADJ_MIN;
+}
+
+/* Whether it is the one that was named: the same process, still where it was. */
+static __always_inline bool is_same(struct task_struct *task, struct ebb_target *target)
+{
+	return task->tgid == target->pid && task->start_boottime == target->start_ns &&
+	       task->cgroups->dfl_cgrp->kn->id == target->cgroup;
+}
+
+/* Look again at one that was named. */
+static long check(u32 index, void *context)
+{
+	struct ebb_reflex *reflex = *(struct ebb_reflex **)context;
+	struct ebb_target *target;
+	struct task_struct *task;
+
+	if (index >= EBB_REFLEX_TARGETS)
+		return 1;
+	target = &reflex->targets[index];
+	task = bpf_task_from_pid(target->pid);
+	if (!task) {
+		target->fate = EBB_FATE_GONE;
+		return 0;
+	}
+	if (!is_same(task, target) || !may_end(task, reflex->agent)) {
+		target->fate = EBB_FATE_DOUBT;
+		reflex->doubts++;
+	}
+	bpf_task_release(task);
+	return 0;
+}
+
+/* End one that was named, after one more look. */
+static long end(u32 index, void *context)
+{
+	struct ebb_reflex *reflex = *(struct ebb_reflex **)context;
+	struct ebb_target *target;
+	struct task_struct *task;
+
+	if (index >= EBB_REFLEX_TARGETS)
+		return 1;
+	target = &reflex->targets[index];
+	if (target->fate == EBB_FATE_GONE)
+		return 0;
+	task = bpf_task_from_pid(target->pid);
+	if (!task) {
+		target->fate = EBB_FATE_GONE;
+		return 0;
+	}
+	if (is_same(task, target) && may_end(task, reflex->agent)) {
+		if (bpf_send_signal_task(task, SIGKILL, bpf_core_enum_value(enum pid_type, PIDTYPE_TGID), 0)) {
+			target->fate = EBB_FATE_REFUSED;
+		} else {
+			target->fate = EBB_FATE_KILLED;
+			reflex->killed++;
+		}
+	} else {
+		target->fate = EBB_FATE_DOUBT;
+		reflex->doubts++;
+	}
+	bpf_task_release(task);
+	return 0;
+}
+
+/*
+ * Fire if the line is crossed. Returns how long nothing can happen in nanoseconds, 0 when there is nothing to watch.
+ */
+static __always_inline u64 pull(struct ebb_reflex *reflex)
+{
+	u64 now = bpf_ktime_get_boot_ns(), wait;
+	s64 pages;
+
+	if (reflex->state != EBB_REFLEX_ARMED)
+		return 0;
+	if (now >= reflex->until_ns) {
+		turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_FREE);
+		return 0;
+	}
+	if (!measure(reflex, &pages))
+		return WAIT_MOST_NS;
+	if (pages >= reflex->line) {
+		wait = (pages - reflex->line) * WAIT_PER_PAGE_NS;
+		return wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
+	}
+	/* From here on nobody else fires, and nobody names others. */
+	if (!turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_BUSY))
+		return 0;
+	reflex->fired_ns = now;
+	reflex->pages = pages;
+	bpf_loop(reflex->count, check, &reflex, 0);
+	if (!reflex->doubts)
+		bpf_loop(reflex->count, end, &reflex, 0);
+	reflex->done_ns = bpf_ktime_get_boot_ns();
+	turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_SHOT);
+	return 0;
+}
+
+static int tick(void *map, u32 *key, struct clock *clock)
+{
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+	u64 wait = reflex ? pull(reflex) : 0;
+
+	if (wait)
+		bpf_timer_start(&clock->timer, wait, 0);
+	return 0;
+}
+
+static __always_inline int on_reclaim(void)
+{
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+
+	if (reflex)
+		pull(reflex);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_kswapd_wake")
+int BPF_PROG(reflex_kswapd)
+{
+	return on_reclaim();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(reflex_direct_reclaim)
+{
+	return on_reclaim();
+}
+
+struct finding {
+	struct nodes *nodes;
+	void *infos;
+};
+
+static long find_node(u32 index, void *context)
+{
+	struct finding *finding = context;
+	struct mem_cgroup_per_node *info = NULL;
+	struct pglist_data *node = NULL;
+	u64 place = finding->nodes->count;
+
+	bpf_probe_read_kernel(&info, sizeof(info), finding->infos + 8 * index);
+	if (!info || bpf_core_read(&node, sizeof(node), &info->lruvec.pgdat) || place >= EBB_REFLEX_NODES)
+		return 1;
+	/* A number without a node behind it has none. */
+	if (node) {
+		finding->nodes->at[place] = (u64)node;
+		finding->nodes->count = place + 1;
+	}
+	return 0;
+}
+
+/* Find the nodes by way of the memory controller, which keeps a list of pages for each. */
+static __always_inline bool find_nodes(struct nodes *nodes, u32 possible)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct css_set___controlled *set = (void *)task->cgroups;
+	struct mem_cgroup___nodes *memcg = NULL;
+	struct finding finding = { .nodes = nodes };
+	void *controllers = __builtin_preserve_access_index(&set->subsys);
+
+	bpf_probe_read_kernel(&memcg, sizeof(memcg),
+			      controllers + 8 * bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
+	if (!memcg)
+		return false;
+	finding.infos = __builtin_preserve_access_index(&memcg->nodeinfo);
+	if (bpf_loop(possible, find_node, &finding, 0) == possible && nodes->count)
+		return true;
+	/* Some of them are not all of the memory. */
+	nodes->count = 0;
+	return false;
+}
+
+struct naming {
+	struct ebb_arm *asked;
+	struct ebb_reflex *reflex;
+};
+
+/* Whether a cgroup is the one that was named or below it. */
+static __always_inline bool is_within(struct cgroup *cgroup, u64 named)
+{
+	for (int n = 0; n < MOST_LEVELS; n++) {
+		struct cgroup_subsys_state *parent;
+
+		if (cgroup->kn->id == named)
+			return true;
+		parent = cgroup->self.parent;
+		if (!parent)
+			return false;
+		cgroup = parent->cgroup;
+	}
+	return false;
+}
+
+/* Take one that user space names, if it is what user space takes it for. */
+static long name(u32 index, void *context)
+{
+	struct naming *naming = context;
+	struct ebb_reflex *reflex = naming->reflex;
+	struct ebb_arm *asked = naming->asked;
+	struct ebb_target *target;
+	struct task_struct *task;
+	u32 place = reflex->count;
+
+	if (index >= EBB_REFLEX_TARGETS || place >= EBB_REFLEX_TARGETS)
+		return 1;
+	target = &reflex->targets[place];
+	task = bpf_task_from_pid(asked->processes[index].pid);
+	if (!task)
+		return 0;
+	if (task->tgid != asked->processes[index].pid ||
+	    task->start_boottime / TICK_NS != asked->processes[index].start_ticks ||
+	    !is_within(task->cgroups->dfl_cgrp, asked->cgroup)) {
+		/* Not the one that was meant: it is left out. */
+	} else if (!may_end(task, asked->agent)) {
+		/* Who holds one that is protected is protected. */
+		reflex->doubts++;
+	} else {
+		target->pid = task->tgid;
+		target->start_ns = task->start_boottime;
+		target->cgroup = task->cgroups->dfl_cgrp->kn->id;
+		target->fate = EBB_FATE_NONE;
+		reflex->count = place + 1;
+	}
+	bpf_task_release(task);
+	return 0;
+}
+
+/* Take what user space asks for; with nobody named, disarm. Returns one of EBB_ANSWER_*. */
+SEC("syscall")
+int reflex_arm(void *context)
+{
+	struct ebb_arm *asked = bpf_map_lookup_elem(&ASKED, &zero);
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+	struct nodes *nodes = bpf_map_lookup_elem(&NUMA, &zero);
+	struct clock *clock = bpf_map_lookup_elem(&CLOCK, &zero);
+	struct naming naming = { .asked = asked, .reflex = reflex };
+	s64 pages;
+
+	if (!asked || !reflex || !nodes || !clock)
+		return EBB_ANSWER_UNKNOWN;
+	if (!turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_BUSY) &&
+	    !turn(&reflex->state, EBB_REFLEX_FREE, EBB_REFLEX_BUSY)) {
+		if (reflex->fired_ns != asked->seen_ns ||
+		    !turn(&reflex->state, EBB_REFLEX_SHOT, EBB_REFLEX_BUSY))
+			return EBB_ANSWER_SHOT;
+	}
+	reflex->count = 0;
+	reflex->doubts = 0;
+	reflex->killed = 0;
+	reflex->fired_ns = 0;
+	reflex->done_ns = 0;
+	reflex->cgroup = asked->cgroup;
+	reflex->until_ns = asked->until_ns;
+	reflex->agent = asked->agent;
+	reflex->base = 0;
+	reflex->line = asked->line;
+	reflex->free = asked->free;
+	reflex->inactive_file = asked->inactive_file;
+	reflex->active_file = asked->active_file;
+	reflex->anon = asked->anon;
+	reflex->file = asked->file;
+	reflex->slab_reclaimable = asked->slab_reclaimable;
+	if (asked->count)
+		bpf_loop(asked->count, name, &naming, 0);
+	if (reflex->doubts || !reflex->count) {
+		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_FREE);
+		return reflex->doubts ? EBB_ANSWER_PROTECTED : EBB_ANSWER_NOBODY;
+	}
+	if ((!nodes->count && !find_nodes(nodes, asked->nodes)) || !measure(reflex, &pages)) {
+		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_FREE);
+		return EBB_ANSWER_UNKNOWN;
+	}
+	/* What the counters leave out is what user space, which has just looked, sees more or less than they say. */
+	reflex->base = asked->available - pages;
+	reflex->pages = asked->available;
+	/* The second time there is one already, which is as good. */
+	bpf_timer_init(&clock->timer, &CLOCK, CLOCK_BOOTTIME);
+	bpf_timer_set_callback(&clock->timer, tick);
+	turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_ARMED);
+	if (bpf_timer_start(&clock->timer, 0, 0)) {
+		turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_FREE);
+		return EBB_ANSWER_UNKNOWN;
+	}
+	return EBB_ANSWER_ARMED;
+}

@@ -1,0 +1,62 @@
+//! The reflex's programs: attached, and armed by running one of them.
+use crate::attach::Refusal;
+use crate::objects;
+use ebb_wire::{Arm, Reflex};
+use libbpf_rs::{
+    ErrorExt as _, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput,
+};
+use std::io;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+/// Name of the object with the reflex.
+pub(crate) const OBJECT: &str = "reflex";
+
+/// The program that arms; the others fire.
+const ARMS: &str = "reflex_arm";
+
+const FIRST: [u8; 4] = 0u32.to_ne_bytes();
+
+/// Programs in the kernel that wait for a line to be crossed. Dropping it takes them out.
+pub(crate) struct Trigger {
+    object: Object,
+    asked: MapHandle,
+    reflex: MapHandle,
+    /// Held for what is attached.
+    _links: Vec<Link>,
+}
+
+impl Trigger {
+    pub(crate) fn open() -> Result<Self, Refusal> {
+        super::listen();
+        let refused = |what: &str, error: libbpf_rs::Error| Refusal(format!("{what}: {error:#}"));
+        let bytes = objects::find(OBJECT).ok_or_else(|| Refusal::no_object(OBJECT))?;
+        let open = ObjectBuilder::default().open_memory(bytes);
+        let object =
+            open.and_then(|open| open.load()).map_err(|error| refused("loading", error))?;
+        let links = object.progs_mut().filter(|program| program.name() != ARMS);
+        let links = links.map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
+        let links = links.map_err(|error| refused("attaching", error))?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            let map = map.ok_or_else(|| Refusal(format!("the object `{OBJECT}` has no {name}")))?;
+            MapHandle::try_from(&map).map_err(|error| refused("keeping a map", error))
+        };
+        Ok(Self { asked: map("ASKED")?, reflex: map("REFLEX")?, object, _links: links })
+    }
+
+    /// Ask, and return the kernel's answer.
+    pub(crate) fn arm(&mut self, arm: &Arm) -> io::Result<u32> {
+        self.asked.update(&FIRST, arm.as_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
+        let program = self.object.progs_mut().find(|program| program.name() == ARMS);
+        let program = program.ok_or_else(|| io::Error::other("it has gone"))?;
+        let output = program.test_run(ProgramInput::default()).context("running the program");
+        Ok(output.map_err(io::Error::other)?.return_value)
+    }
+
+    /// How it stands.
+    pub(crate) fn look(&self) -> io::Result<Reflex> {
+        let bytes = self.reflex.lookup(&FIRST, MapFlags::ANY).map_err(io::Error::other)?;
+        let bytes = bytes.ok_or_else(|| io::Error::other("an array without its only value"))?;
+        Reflex::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+}
