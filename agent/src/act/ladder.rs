@@ -96,7 +96,7 @@ mod tests {
         fs::write(dir.path().join("cgroup.freeze"), "0").unwrap();
         let id = fs::metadata(dir.path()).unwrap().ino();
         let cgroup = Cgroup::open(dir.path(), id).unwrap();
-        (dir, HeldCgroup { cgroup, processes: Vec::new() })
+        (dir, HeldCgroup { cgroup, processes: Vec::new(), checked: Vec::new() })
     }
 
     fn read(dir: &tempfile::TempDir, file: &str) -> String {

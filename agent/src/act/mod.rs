@@ -10,6 +10,7 @@ mod ladder;
 pub mod logs;
 mod myself;
 mod pidfd;
+mod ready;
 pub mod runtime;
 mod victim;
 mod watchdog;
@@ -27,6 +28,7 @@ use crate::sense::Roots;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use end::{DryRun, Enforce, Hand};
+use ready::Ready;
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -125,6 +127,7 @@ pub struct Actor {
     measure: Measure,
     node: NodeSensor,
     hand: Box<dyn Hand>,
+    ready: Ready,
 }
 
 impl Actor {
@@ -137,7 +140,13 @@ impl Actor {
             Mode::DryRun => Box::new(DryRun),
             Mode::Enforce => Box::new(Enforce),
         };
-        Ok(Self { roots: roots.clone(), measure, node: NodeSensor::open(roots)?, hand })
+        Ok(Self {
+            roots: roots.clone(),
+            measure,
+            node: NodeSensor::open(roots)?,
+            hand,
+            ready: Ready::default(),
+        })
     }
 
     /// Undoes the steps that an earlier run left on the cgroup at `path`; returns whether there were any.
@@ -156,6 +165,11 @@ impl Actor {
         }
     }
 
+    /// Takes hold of `target` because a job for it may come any moment; nothing else is done to it.
+    pub fn hold_ready(&mut self, target: &Target) {
+        self.ready.hold(target, &self.roots.proc);
+    }
+
     /// Does one job: hold, check, act.
     pub fn perform(&mut self, job: Job) -> Acted {
         let begun = Boot::now();
@@ -164,7 +178,10 @@ impl Actor {
     }
 
     fn try_perform(&mut self, job: &Job) -> Result<Ended, NotDone> {
-        let victim = Victim::hold(&job.target, &self.roots.proc)?;
+        let victim = match self.ready.take(&job.target) {
+            Some(victim) => victim,
+            None => Victim::hold(&job.target, &self.roots.proc)?,
+        };
         if let Some(need) = job.need {
             self.check_need(need)?;
         }

@@ -22,6 +22,14 @@ impl PidFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Whether there is a process still, running or not yet waited for.
+    pub(super) fn is_there(&self) -> bool {
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the descriptor is open as long as self lives; signal 0 is only checked, never sent.
+        checked(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, 0, no_info, 0) }).is_ok()
+    }
+
     /// Sends `signal` to the held process.
     ///
     /// # Errors

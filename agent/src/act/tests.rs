@@ -126,3 +126,37 @@ fn where_there_is_no_cgroup_kill_every_process_is_signalled_until_the_cgroup_is_
     let thawed = fs::read_to_string(dir.path().join("cgroup.freeze")).unwrap();
     assert!(thawed.starts_with('0'), "a directory that is used again must not be left frozen");
 }
+
+#[test]
+fn a_victim_held_ahead_is_ended_by_its_job_and_by_no_other() {
+    let (mut child, target) = sleeper();
+    let (mut bystander, other) = sleeper();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    actor.hold_ready(&other);
+    assert!(actor.perform(job(target)).result.is_ok());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert!(bystander.try_wait().unwrap().is_none(), "holding ends nobody");
+    assert!(!actor.ready.is_holding(), "a hold that did not fit is let go");
+    actor.hold_ready(&other);
+    assert!(actor.perform(job(other)).result.is_ok());
+    assert_eq!(bystander.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_cgroup_whose_processes_changed_since_it_was_held_is_checked_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (child, Target::Process { pid, .. }) = sleeper() else { unreachable!() };
+    fs::write(dir.path().join("cgroup.procs"), format!("{pid}\n")).unwrap();
+    fs::write(dir.path().join("cgroup.stat"), "nr_descendants 0\n").unwrap();
+    fs::write(dir.path().join("cgroup.kill"), "").unwrap();
+    let id = fs::metadata(dir.path()).unwrap().ino();
+    let target = Target::Cgroup { id, path: dir.path().into() };
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    actor.hold_ready(&target);
+    // Meanwhile somebody who must not die has joined it.
+    fs::write(dir.path().join("cgroup.procs"), format!("{pid}\n{}\n", std::process::id())).unwrap();
+    let acted = actor.perform(job(target));
+    assert!(matches!(acted.result, Err(NotDone::Refused(Refusal::Protected { .. }))), "{acted:?}");
+    assert_eq!(fs::read_to_string(dir.path().join("cgroup.kill")).unwrap(), "");
+    end(child);
+}

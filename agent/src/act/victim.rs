@@ -82,6 +82,8 @@ pub(super) enum Victim {
 #[derive(Debug)]
 pub(super) struct HeldCgroup {
     pub(super) cgroup: Cgroup,
+    /// Every process that it had, held or not, up to [`HELD_AT_MOST`].
+    pub(super) checked: Vec<i32>,
     pub(super) processes: Vec<PidFd>,
 }
 
@@ -132,7 +134,20 @@ fn hold(id: u64, path: &Path, proc: &Path) -> Result<HeldCgroup, Refusal> {
     for (nth, pid) in pids.iter().enumerate() {
         check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
     }
-    Ok(HeldCgroup { processes: hold_members(&cgroup, pids), cgroup })
+    let processes = hold_members(&cgroup, &pids);
+    Ok(HeldCgroup { processes, checked: pids, cgroup })
+}
+
+impl Victim {
+    /// Whether what was checked when it was taken hold of still stands: the same processes and no others.
+    pub(super) fn is_unchanged(&self) -> bool {
+        match self {
+            Self::Cgroups(held) => held.iter().all(|held| {
+                !held.checked.is_empty() && held.cgroup.processes(HELD_AT_MOST) == held.checked
+            }),
+            Self::Process(process) => process.is_there(),
+        }
+    }
 }
 
 impl HeldCgroup {
@@ -151,14 +166,14 @@ impl HeldCgroup {
     /// Holds the processes that are in the cgroup now.
     pub(super) fn hold_again(&mut self, limit: usize) {
         let pids = self.cgroup.processes(limit);
-        self.processes = hold_members(&self.cgroup, pids);
+        self.processes = hold_members(&self.cgroup, &pids);
     }
 }
 
 /// Holds those of `pids` that are in `cgroup` after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
-fn hold_members(cgroup: &Cgroup, pids: Vec<i32>) -> Vec<PidFd> {
+fn hold_members(cgroup: &Cgroup, pids: &[i32]) -> Vec<PidFd> {
     let held: Vec<(i32, PidFd)> =
-        pids.into_iter().filter_map(|pid| Some((pid, PidFd::open(pid).ok()?))).collect();
+        pids.iter().filter_map(|pid| Some((*pid, PidFd::open(*pid).ok()?))).collect();
     let still_there = cgroup.processes(usize::MAX);
     held.into_iter().filter(|(pid, _)| still_there.contains(pid)).map(|(_, fd)| fd).collect()
 }

@@ -4,6 +4,7 @@
 //! The slow thread also lets go of what it has frozen when the time is over, whether or not the loop still runs.
 
 use super::ladder::Rung;
+use super::ready::HELD_FOR;
 use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
 use std::io;
@@ -14,10 +15,18 @@ use tokio::sync::mpsc::Sender;
 /// Jobs that may wait for a thread; a plan is small, so more than this means that it is stuck.
 const WAITING_JOBS: usize = 64;
 
+/// What the quick thread is told.
+#[derive(Debug)]
+enum Order {
+    /// Take hold of this one: a job for it may follow.
+    Hold(Target),
+    Do(Job),
+}
+
 /// The way to hand over jobs.
 #[derive(Clone, Debug)]
 pub struct Jobs {
-    quick: SyncSender<Job>,
+    quick: SyncSender<Order>,
     slow: SyncSender<Job>,
 }
 
@@ -27,13 +36,26 @@ impl Jobs {
     /// # Errors
     /// The job, undone.
     pub fn give(&self, job: Job) -> Result<(), Job> {
-        let thread = match job.step {
-            Step::Kill | Step::Terminate => &self.quick,
-            Step::Rung(_) => &self.slow,
-        };
-        thread.try_send(job).map_err(|e| match e {
-            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-        })
+        match job.step {
+            Step::Rung(_) => self.slow.try_send(job).map_err(given_back),
+            Step::Kill | Step::Terminate => {
+                match self.quick.try_send(Order::Do(job)).map_err(given_back) {
+                    Err(Order::Do(job)) => Err(job),
+                    Err(Order::Hold(_)) | Ok(()) => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Says that a job for `target` may come any moment; a thread that has not kept up is not told.
+    pub fn hold_ready(&self, target: Target) {
+        let _ = self.quick.try_send(Order::Hold(target));
+    }
+}
+
+fn given_back<T>(error: TrySendError<T>) -> T {
+    match error {
+        TrySendError::Full(back) | TrySendError::Disconnected(back) => back,
     }
 }
 
@@ -54,10 +76,23 @@ pub fn start(quick: Actor, slow: Actor, results: Sender<Acted>) -> io::Result<Jo
     Ok(Jobs { quick: quick_jobs, slow: slow_jobs })
 }
 
-fn run_quick(mut actor: Actor, inbox: &Receiver<Job>, results: &Sender<Acted>) {
-    for job in inbox {
-        if results.blocking_send(actor.perform(job)).is_err() {
-            return;
+fn run_quick(mut actor: Actor, inbox: &Receiver<Order>, results: &Sender<Acted>) {
+    loop {
+        // A hold that no job came for is let go: it keeps descriptors of what may be gone by then.
+        let order = if actor.ready.is_holding() {
+            inbox.recv_timeout(HELD_FOR)
+        } else {
+            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        match order {
+            Ok(Order::Hold(target)) => actor.hold_ready(&target),
+            Ok(Order::Do(job)) => {
+                if results.blocking_send(actor.perform(job)).is_err() {
+                    return;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => actor.ready.release(),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

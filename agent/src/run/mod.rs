@@ -10,6 +10,7 @@
 //! ```
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
+mod ahead;
 mod disk;
 mod episode;
 mod jobs;
@@ -155,6 +156,7 @@ struct Agent {
     lost_looked: Boot,
     missing: Vec<String>,
     thresholds: Vec<String>,
+    ahead: Option<ahead::Ahead>,
 }
 
 /// Runs until told to stop.
@@ -258,6 +260,7 @@ impl Agent {
             lost_looked: Boot::now(),
             missing,
             thresholds: Vec::new(),
+            ahead: None,
         })
     }
 
@@ -420,7 +423,11 @@ impl Agent {
             match self.watch_observe(n, at) {
                 Finding::Clear => {}
                 Finding::Near => is_near = true,
-                Finding::Crossed(_) | Finding::Below => is_below = true,
+                Finding::Crossed(_) => {
+                    is_below = true;
+                    self.act_on_what_was_decided_ahead(n, at);
+                }
+                Finding::Below => is_below = true,
             }
         }
         self.look_at_departures(at);
@@ -437,6 +444,9 @@ impl Agent {
             (BACKSTOP, Depth::Full)
         };
         self.local_due = false;
+        if !is_below {
+            self.decide_ahead(at);
+        }
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
         let is_due = [self.wake_at, collector].into_iter().flatten().any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);

@@ -70,25 +70,40 @@ impl Agent {
             return;
         }
         self.holding = None;
+        self.tell_of_evictions(&evictions, &plan, decided, "decided");
         let signal = plan.handled.as_ref().map(|h| h.signal);
-        let episode = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
-        let mut episode = episode.and_then(|w| w.episode.as_mut());
+        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
+        if let Some(episode) = watch.and_then(|w| w.episode.as_mut()) {
+            episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
+        }
+    }
+
+    /// Says who goes and who was considered; `what` names the moment in the episode.
+    pub(super) fn tell_of_evictions(
+        &mut self,
+        evictions: &[&Evict],
+        plan: &Plan,
+        decided: Boot,
+        what: &'static str,
+    ) {
+        let signal = plan.handled.as_ref().map(|h| h.signal);
+        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
+        let mut episode = watch.and_then(|w| w.episode.as_mut());
         let after_ms = episode.as_ref().map(|e| e.after_ms(decided));
         if let Some(episode) = &mut episode {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
-            episode.note("decided", decided, Some(names.join(", ")));
-            episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
+            episode.note(what, decided, Some(names.join(", ")));
         }
         self.reporter.tell(&Record::Planned {
             after_ms,
-            evict: evictions,
+            evict: evictions.to_vec(),
             ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking),
             candidates: plan.ranking.len(),
-            notes: report::notes(&plan),
+            notes: report::notes(plan),
         });
     }
 
-    fn evict(&mut self, evict: &Evict, plan: &Plan) {
+    pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
         let Some(target) = self.state.target(&evict.workload) else { return };
         let own = Duration::from_secs(evict.grace.0);
         let grace = match (&target, evict.strength, evict.signal) {

@@ -131,6 +131,11 @@ impl Watch {
         Some(self.cadence.wait(headroom))
     }
 
+    /// The highest hard threshold, in the signal's unit.
+    pub(super) fn hard(&self) -> Option<u64> {
+        self.hard
+    }
+
     /// The need that the hard threshold stands for.
     pub(super) fn hard_need(&self) -> Option<Need> {
         need(self.signal, self.hard?)

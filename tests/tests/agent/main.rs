@@ -329,3 +329,32 @@ fn a_snapshot_of_this_node_is_what_plan_decides_on_and_half_of_one_is_refused() 
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains(saved.path().to_str().unwrap()) && said.contains("JSON"), "{said}");
 }
+
+#[test]
+fn a_fall_that_is_seen_coming_ends_one_workload_and_only_below_the_threshold() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let quiet = node.add("apps/quiet", 20);
+    node.set_available(1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    // 400 MiB a second, in steps that each look may catch one of; it turns just above the threshold.
+    let fall_to = |mib: u64| {
+        for available in (mib..400).rev().step_by(2) {
+            node.set_available(available);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    fall_to(102);
+    node.set_available(1500);
+    assert!(!hog.is_killed(), "the threshold was not crossed");
+    fall_to(60);
+    let acted = agent.wait("acted");
+    assert_eq!(acted["workload"]["name"], "/apps/hog");
+    hog.empty();
+    node.set_available(1500);
+    agent.wait("recovered");
+    let records = agent.stop();
+    assert_eq!(kinds(&records).iter().filter(|kind| **kind == "acted").count(), 1);
+    assert!(!quiet.is_killed());
+}

@@ -51,7 +51,7 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
     let runs = contenders.iter().map(|c| c.kill.len() + c.lost.len()).max().unwrap_or(0);
     let mut text = format!(
         "## Time from a crossed threshold to the kill\n\n\
-         Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, no swap; {runs} runs each.\n\
+         Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, no swap; {runs} runs each, after one that is not counted because the emulator then translates what runs for the first time.\n\
          Three idle cgroups of 60 MiB; a hog rushes to 200 MiB above the threshold and then leaks 100 MiB/s.\n\
          The clock starts when `MemAvailable` falls below 10 % of `MemTotal` (sampled every 2 ms, interpolated).\n\
          It is read when the kernel sends the hog SIGKILL (tracepoint `signal_generate`) and when `MemAvailable` is back above the threshold.\n\

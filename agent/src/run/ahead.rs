@@ -1,0 +1,102 @@
+//! Deciding ahead: while the hard threshold is about to be crossed, who would go is decided as if it had been, and held.
+//!
+//! At the crossing only what must be true then is checked: that the threshold is crossed, that the decision is young, that
+//! the victim is who was decided on. What the pass of that look finds beyond it is decided as always, with the victim counted as dying.
+
+use super::Agent;
+use super::watch::Watch;
+use crate::clock::Boot;
+use crate::report::incident::Decision;
+use crate::state::Depth;
+use ebb_policy::plan::{Action, Evict, Strength};
+use ebb_policy::snapshot::Observation;
+use ebb_policy::{Plan, Signal, decide};
+use std::time::Duration;
+
+/// How old a decision may be when it is acted on: no older than what any other decision is made on.
+const YOUNG: Duration = Duration::from_millis(40);
+
+/// Between two decisions ahead; after a long one, [`SHARE`] times as long as it took.
+const AGAIN: Duration = Duration::from_millis(15);
+
+/// The part of one core that deciding ahead may take is one in this many.
+const SHARE: u32 = 5;
+
+/// A decision for a crossing that has not happened.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    at: Boot,
+    took: Duration,
+    /// `None` when nobody would be ended at once.
+    decision: Option<Decision>,
+}
+
+impl Agent {
+    /// Decides as if available memory had just crossed its hard threshold, if that is about to happen, and has the victim held.
+    pub(super) fn decide_ahead(&mut self, at: Boot) {
+        let threshold = self.watches.iter().find_map(hard_threshold_ahead);
+        let is_quiet =
+            !self.state.has_departures() && self.watches.iter().all(|w| w.episode.is_none());
+        let Some(threshold) = threshold.filter(|_| is_quiet) else {
+            self.ahead = None;
+            return;
+        };
+        let is_due = |ahead: &Ahead| at.since(ahead.at) >= AGAIN.max(ahead.took * SHARE);
+        if !self.ahead.as_ref().is_none_or(is_due) {
+            return;
+        }
+        self.ahead = None;
+        if self.state.sample(at, Depth::Memory).is_err() {
+            return;
+        }
+        let mut snapshot = self.state.snapshot(at);
+        let Some(now) = snapshot.signals.get(&Signal::MemoryAvailable).copied() else { return };
+        let available = threshold.saturating_sub(1);
+        snapshot.signals.insert(Signal::MemoryAvailable, Observation { available, ..now });
+        let (plan, _) = decide(&snapshot, &self.policy.limits, &self.history);
+        let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
+        let history = self.history.clone();
+        let decision = victim.is_some().then_some(Decision { snapshot, history, plan });
+        if let Some(victim) = victim {
+            self.jobs.hold_ready(victim);
+        }
+        self.ahead = Some(Ahead { at, took: Boot::now().since(at), decision });
+    }
+
+    /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.
+    pub(super) fn act_on_what_was_decided_ahead(&mut self, n: usize, at: Boot) {
+        let Some(ahead) = self.ahead.take() else { return };
+        let is_meant = self.watches.get(n).is_some_and(|watch| {
+            let is_crossed =
+                watch.hard().zip(watch.available).is_some_and(|(hard, now)| now < hard);
+            watch.signal == Signal::MemoryAvailable && is_crossed
+        });
+        let Some(decision) = ahead.decision else { return };
+        if !is_meant || at.since(ahead.at) > YOUNG {
+            return;
+        }
+        let Some(evict) = ended_at_once(&decision.plan) else { return };
+        self.evict(evict, &decision.plan);
+        self.tell_of_evictions(&[evict], &decision.plan, ahead.at, "decided ahead");
+        if let Some(episode) = self.watches.get_mut(n).and_then(|watch| watch.episode.as_mut()) {
+            episode.keep(|| decision);
+        }
+    }
+}
+
+/// The hard threshold of available memory, when it will be crossed any moment.
+fn hard_threshold_ahead(watch: &Watch) -> Option<u64> {
+    let is_meant = watch.signal == Signal::MemoryAvailable && watch.is_imminent();
+    watch.hard().filter(|_| is_meant)
+}
+
+/// The first to go, when that is by a hard threshold of memory.
+fn ended_at_once(plan: &Plan) -> Option<&Evict> {
+    let handled = plan.handled.as_ref()?;
+    let first = plan.actions.iter().find_map(|action| match action {
+        Action::Evict(evict) => Some(&**evict),
+        _ => None,
+    })?;
+    let is_hard = first.strength == Some(Strength::Hard);
+    (handled.signal == Signal::MemoryAvailable && is_hard).then_some(first)
+}
