@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Between two looks while headroom shrinks.
-pub const SHORTEST: Duration = Duration::from_millis(1);
+pub const SHORTEST: Duration = Duration::from_micros(500);
 
 /// Between two looks close to a threshold while nothing shrinks.
 const STEADY: Duration = Duration::from_millis(25);

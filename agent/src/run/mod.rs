@@ -11,6 +11,7 @@
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
 mod ahead;
+mod alarm;
 mod disk;
 mod episode;
 mod jobs;
@@ -63,6 +64,12 @@ const BACKSTOP: Duration = Duration::from_secs(60);
 
 /// How old what is known of the workloads may be when a decision is made on it.
 const FRESH: Duration = Duration::from_millis(20);
+
+/// Between two looks while memory comes back, or is about to.
+const RECOVERING: Duration = Duration::from_millis(2);
+
+/// Between two looks below a threshold while nothing moves.
+const STUCK: Duration = Duration::from_millis(20);
 
 /// How often workloads are read while a threshold is near but not reached.
 const FOLLOW: Duration = Duration::from_millis(100);
@@ -367,7 +374,7 @@ impl Agent {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
             let is_moving =
                 self.state.has_departures() || self.quick_watches().any(|w| !w.is_below());
-            wait = wait.min(if is_moving { SHORTEST * 2 } else { SHORTEST * 10 });
+            wait = wait.min(if is_moving { RECOVERING } else { STUCK });
         }
         wait.max(SHORTEST)
     }

@@ -1,5 +1,6 @@
 //! Everything that can wake the loop, in the order in which it is heard.
 
+use super::alarm::Alarm;
 use super::session::News;
 use crate::act::{Acted, Mode};
 use crate::sense::Roots;
@@ -52,6 +53,7 @@ pub(super) struct Wakers {
     probes: Option<Probes>,
     inboxes: Inboxes,
     trigger: Option<AsyncFd<Trigger>>,
+    alarm: Alarm,
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
@@ -63,7 +65,7 @@ impl Wakers {
     /// Registers for everything there is.
     ///
     /// # Errors
-    /// When signals cannot be received: then the agent could not be stopped in order.
+    /// When signals cannot be received, for then the agent could not be stopped in order, or when there is no timer.
     pub(super) fn new(
         probes: Option<Probes>,
         inboxes: Inboxes,
@@ -87,6 +89,7 @@ impl Wakers {
             probes,
             inboxes,
             trigger,
+            alarm: Alarm::new().context("cannot have a timer")?,
             hangup: on(SignalKind::hangup())?,
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
@@ -97,7 +100,7 @@ impl Wakers {
 
     /// Waits for the next event, at most `wait`. What the kernel told is appended to `batch`.
     pub(super) async fn wait(&mut self, wait: Duration, batch: &mut Vec<KernelEvent>) -> Event {
-        let Self { probes, inboxes, trigger, hangup, terminate, interrupt, .. } = self;
+        let Self { probes, inboxes, trigger, alarm, hangup, terminate, interrupt, .. } = self;
         let Inboxes { acted, disk, news } = inboxes;
         let event = tokio::select! {
             biased;
@@ -112,7 +115,7 @@ impl Wakers {
             Some(reading) = disk.recv() => Event::Disk(reading),
             Some(news) = news.recv() => Event::Runtime(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
-            () = tokio::time::sleep(wait) => Event::Tick,
+            () = alarm.after(wait) => Event::Tick,
         };
         if matches!(event, Event::KernelLost(_)) {
             self.probes = None;
