@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Ground {
         match orphan.fate {
             Fate::Starve => {
                 let file = at.join("cpu.weight");
-                match fs::write(&file, STARVED_WEIGHT.to_string()) {
+                match put(&file, &STARVED_WEIGHT.to_string()) {
                     // Without the controller it has no CPU of its own to lose.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                     other => other,
@@ -114,7 +114,7 @@ impl Ground {
         if bytes == 0 {
             return Ok(0);
         }
-        match fs::write(at.join("memory.reclaim"), bytes.to_string()) {
+        match put(&at.join("memory.reclaim"), &bytes.to_string()) {
             // Less than was asked for: that is all there was.
             Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => return Err(error),
             _ => {}
@@ -156,6 +156,11 @@ impl Ground {
     }
 }
 
+/// Writes to a file that is there: asking the kernel to make one hides that there is none.
+fn put(file: &Path, value: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).truncate(true).open(file)?.write_all(value.as_bytes())
+}
+
 /// Names of the cgroups directly below.
 pub(super) fn below(at: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(at) else { return Vec::new() };
@@ -172,8 +177,8 @@ fn empty(at: &Path) -> io::Result<()> {
         let events = read_once(&at.join("cgroup.events")).unwrap_or_default();
         keyed(&events, "populated") != Some(0)
     };
-    match fs::OpenOptions::new().write(true).open(at.join("cgroup.kill")) {
-        Ok(mut file) => io::Write::write_all(&mut file, b"1")?,
+    match put(&at.join("cgroup.kill"), "1") {
+        Ok(()) => {}
         Err(_) => {
             for round in 0..KILL_ROUNDS {
                 if !populated() {
@@ -218,4 +223,69 @@ fn remove(at: &Path, depth: usize) -> io::Result<()> {
         }
     }
     fs::remove_dir(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_policy::cgroups::{CgroupName, Driver};
+
+    fn ground(mountinfo: &str) -> (tempfile::TempDir, Ground, PodTree) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (path, events) in [
+            ("cgroup/kubepods/podgone", "populated 1\n"),
+            ("cgroup/kubepods/burstable/podlive", "populated 1\n"),
+            ("cgroup/kubepods/besteffort/podmounted", "populated 0\n"),
+            ("cgroup/kubepods/burstable/other", "populated 1\n"),
+        ] {
+            fs::create_dir_all(at(path)).unwrap();
+            fs::write(at(path).join("cgroup.events"), events).unwrap();
+        }
+        fs::create_dir_all(at("proc/self")).unwrap();
+        fs::write(at("proc/self/mountinfo"), mountinfo).unwrap();
+        let ground =
+            Ground { root: at("cgroup"), proc: at("proc"), kubelet: "/var/lib/kubelet".into() };
+        let tree = PodTree::below(&CgroupName::root(), Driver::Cgroupfs).unwrap();
+        (dir, ground, tree)
+    }
+
+    #[test]
+    fn a_pod_whose_volumes_are_mounted_is_not_removed() {
+        let line = "36 35 0:33 / /var/lib/kubelet/pods/mounted/volumes/kubernetes.io~empty-dir/x rw - tmpfs tmpfs rw\n";
+        let (_dir, ground, tree) = ground(line);
+        let known = BTreeSet::from(["live".to_owned()]);
+        let found = ground.leftovers(&tree, Some(&known));
+        let fates: Vec<_> = found.iter().map(|o| (o.uid.as_str(), o.fate, o.populated)).collect();
+        assert_eq!(fates, [("mounted", Fate::Starve, false), ("gone", Fate::Remove, true)]);
+        let weight = ground.root.join("kubepods/besteffort/podmounted/cpu.weight");
+        ground.end(&found[0]).unwrap();
+        assert!(!weight.exists(), "without the controller there is nothing to take");
+        fs::write(&weight, "100").unwrap();
+        ground.end(&found[0]).unwrap();
+        assert_eq!(fs::read_to_string(weight).unwrap(), "1");
+    }
+
+    #[test]
+    fn dying_cgroups_are_attributed_to_the_nearest_that_is_there() {
+        let (_dir, ground, tree) = ground("");
+        let pods = ground.root.join("kubepods");
+        for (path, dying, current) in [
+            ("", 5, 100),
+            ("burstable", 3, 40),
+            ("burstable/podlive", 0, 10),
+            ("burstable/other", 0, 5),
+            ("besteffort", 0, 0),
+            ("podgone", 2, 7),
+        ] {
+            let at = pods.join(path);
+            fs::write(at.join("cgroup.stat"), format!("nr_dying_descendants {dying}\n")).unwrap();
+            fs::write(at.join("memory.current"), current.to_string()).unwrap();
+        }
+        let mut found = ground.dying(&tree);
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let shown: Vec<_> = found.iter().map(|d| (d.path.as_str(), d.count, d.bytes)).collect();
+        let expected = [("/kubepods/burstable", 3, Some(25)), ("/kubepods/podgone", 2, Some(7))];
+        assert_eq!(shown, expected);
+    }
 }

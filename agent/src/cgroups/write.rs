@@ -310,3 +310,68 @@ fn refused(write: &Write, source: io::Error) -> NotWritten {
     let Write { path, file, value, .. } = write.clone();
     NotWritten::Refused { path, file, value, hint, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_policy::cgroups::order::Direction;
+    use std::fs;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A kernel of before 5.19, made of files: it has no `memory.reclaim`.
+    fn tree(current: u64, page_cache: u64) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("pod");
+        fs::create_dir(&dir).unwrap();
+        for (file, text) in [
+            ("memory.current", current.to_string()),
+            ("memory.stat", format!("anon 1\nactive_file 0\ninactive_file {page_cache}\n")),
+            ("memory.high", "max".to_owned()),
+            ("memory.max", "max".to_owned()),
+        ] {
+            fs::write(dir.join(file), text).unwrap();
+        }
+        root
+    }
+
+    fn lower(root: &Path, to: u64, before: &str) -> Result<Written, NotWritten> {
+        Writer::new(root, 4096, Duration::from_secs(5)).write(&Write {
+            path: "/pod".to_owned(),
+            file: "memory.max".to_owned(),
+            value: to.to_string(),
+            before: before.to_owned(),
+            direction: Direction::Lower,
+        })
+    }
+
+    #[test]
+    fn a_limit_goes_no_lower_than_what_cannot_be_taken_back_and_some_room() {
+        let root = tree(100 * MIB, 10 * MIB);
+        let written = lower(root.path(), 50 * MIB, "max").unwrap();
+        assert_eq!(written.now, (106 * MIB).to_string());
+        assert_eq!(written.wanted, Some((50 * MIB).to_string()));
+        let high = fs::read_to_string(root.path().join("pod/memory.high")).unwrap();
+        assert_eq!(high, "max", "what was lowered to reclaim is put back");
+    }
+
+    #[test]
+    fn a_step_down_is_never_a_step_up() {
+        let root = tree(100 * MIB, 0);
+        let written = lower(root.path(), 50 * MIB, &(101 * MIB).to_string()).unwrap();
+        assert_eq!(written.now, (101 * MIB).to_string());
+    }
+
+    #[test]
+    fn page_cache_is_no_obstacle() {
+        let root = tree(100 * MIB, 80 * MIB);
+        let written = lower(root.path(), 50 * MIB, "max").unwrap();
+        assert_eq!((written.now, written.wanted), ((50 * MIB).to_string(), None));
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_told_apart_from_a_refusal() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(lower(root.path(), 1, "max"), Err(NotWritten::Gone { .. })));
+    }
+}

@@ -10,6 +10,7 @@
 //! Reading and writing a tree is the agent's.
 
 pub mod amounts;
+mod check;
 pub mod compare;
 mod containers;
 pub mod cpu;
