@@ -237,7 +237,13 @@ impl AtWork {
             Notice::Lost => woken.everything = true,
             Notice::Configured(cgroups) => {
                 self.enforcer = enforcer(&cgroups, &self.roots, &self.node);
+                let options = &cgroups.options;
+                if let Ok(tree) = PodTree::below(&options.root, options.driver) {
+                    self.tree = tree;
+                }
                 self.cgroups = *cgroups;
+                // The plan is another now, whether or not the pods are.
+                self.places.clear();
                 woken.everything = true;
             }
             Notice::Stop => woken.stop = true,

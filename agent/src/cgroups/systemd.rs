@@ -12,6 +12,8 @@ use zbus::{OwnedObjectPath, Variant};
 const SERVICE: &str = "org.freedesktop.systemd1";
 const OBJECT: &str = "/org/freedesktop/systemd1";
 const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+/// The bus's socket by its own name; its standard address leads through a link in `/var`.
+const SOCKET: &str = "unix:path=/run/dbus/system_bus_socket";
 /// How long systemd may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// What can only be said when a unit is made.
@@ -37,10 +39,17 @@ impl Manager {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start an event loop: {error}"))?;
         let connect = async {
-            let connecting = connection::Builder::system().method_timeout(DEADLINE).build();
-            tokio::time::timeout(DEADLINE, connecting).await
+            let standard = connection::Builder::system().method_timeout(DEADLINE).build().await;
+            match standard {
+                // Where the standard place is not there, as in a container that only has /run mounted.
+                Err(_) => {
+                    let builder = connection::Builder::address(SOCKET);
+                    builder.method_timeout(DEADLINE).build().await
+                }
+                connected => connected,
+            }
         };
-        match runtime.block_on(connect) {
+        match runtime.block_on(async { tokio::time::timeout(DEADLINE, connect).await }) {
             Ok(Ok(connection)) => Ok(Manager { runtime, connection }),
             Ok(Err(error)) => Err(format!("cannot connect to the system bus: {error}")),
             Err(_) => Err("cannot connect to the system bus: it does not answer".to_owned()),
