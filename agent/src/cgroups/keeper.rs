@@ -133,6 +133,8 @@ struct AtWork {
     reported: Vec<Difference>,
     left_over: BTreeSet<String>,
     trouble: Option<String>,
+    /// The plan is to be worked out anew even if the pods are the same.
+    is_stale: bool,
 }
 
 impl AtWork {
@@ -155,6 +157,7 @@ impl AtWork {
             reported: Vec::new(),
             left_over: BTreeSet::new(),
             trouble: None,
+            is_stale: true,
         };
         at_work.read_pods()?;
         if at_work.cgroups.mode == CgroupMode::Enforce {
@@ -243,7 +246,7 @@ impl AtWork {
                 }
                 self.cgroups = *cgroups;
                 // The plan is another now, whether or not the pods are.
-                self.places.clear();
+                self.is_stale = true;
                 woken.everything = true;
             }
             Notice::Stop => woken.stop = true,
@@ -391,7 +394,7 @@ impl AtWork {
             return Err(anyhow!("ebb.cgroups.podManifests: there is none"));
         };
         let manifests = Manifests::read(pods, self.node.name.as_deref())?;
-        let changed = manifests != self.manifests || self.places.is_empty();
+        let changed = manifests != self.manifests || self.is_stale;
         if changed {
             self.plan = plan(&self.cgroups.options, &self.node, &manifests.pods).map_err(joined)?;
             let path = |(place, cgroup): (usize, &ebb_policy::cgroups::Cgroup)| {
@@ -400,6 +403,7 @@ impl AtWork {
             self.places = self.plan.cgroups.iter().enumerate().filter_map(path).collect();
             self.enforcer.scope.resizing.clone_from(&manifests.resizing);
             self.manifests = manifests;
+            self.is_stale = false;
         }
         Ok(())
     }
