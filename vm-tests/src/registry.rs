@@ -74,7 +74,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
     test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
     test("drift_in_every_enforced_file_is_repaired", "small", 180, enforcement::drift),
-    test("a_new_pod_has_its_values_in_time", "small", 180, enforcement::new_pods),
+    test("a_new_pod_has_its_values_in_time", "node", 180, enforcement::new_pods),
     test("a_lowered_limit_kills_nobody", "small", 180, enforcement::lowered),
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),

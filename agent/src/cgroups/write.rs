@@ -117,7 +117,8 @@ impl Writer {
         let dir = open_below(&self.root, &write.path).map_err(|source| refused(write, source))?;
         let value =
             if write.needs_room() { self.make_room(&dir, write)? } else { write.value.clone() };
-        let blocks = write.needs_room() || write.file == "memory.high";
+        let reclaims = write.needs_room() || write.file == "memory.high";
+        let blocks = reclaims && !is_far_below(&dir, &value);
         if blocks {
             self.put_in_time(&dir, write, &write.file, &value)?;
         } else {
@@ -285,6 +286,16 @@ fn get(dir: &OwnedFd, file: &str) -> io::Result<String> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let kept = KeptFile::from_fd(openat(dir, file, flags, Mode::empty())?);
     Ok(kept.read_value(&mut Vec::new())?.trim_end().to_owned())
+}
+
+/// Whether so little is in use that a limit of `value` bytes gives the kernel nothing to reclaim, as in a cgroup that was just made.
+fn is_far_below(dir: &OwnedFd, value: &str) -> bool {
+    let used = get(dir, "memory.current").ok().and_then(|used| used.parse::<u64>().ok());
+    match (used, number_or_max(value)) {
+        (_, Some(None)) => true,
+        (Some(used), Some(Some(limit))) => used <= limit / 2,
+        _ => false,
+    }
 }
 
 /// Bytes of page cache that the kernel can take back, tmpfs not among them.
