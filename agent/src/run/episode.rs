@@ -1,8 +1,10 @@
 //! One stretch of pressure, from the crossing of a threshold until the signal has stayed above it: what is told about it, and what is stored.
 
+use super::Agent;
+use super::watch::{Finding, Watch};
 use crate::clock::Boot;
-use crate::report::incident::{DECISIONS, Decision};
-use crate::report::{Moment, ms};
+use crate::report::incident::{DECISIONS, Decision, Incident, SCHEMA_VERSION};
+use crate::report::{Moment, Record, ms};
 use std::time::Duration;
 
 /// How long a signal must stay above its threshold for the episode to be over: right after a kill it swings.
@@ -69,6 +71,62 @@ impl Episode {
     pub(super) fn timeline(&mut self) -> &[Moment] {
         self.moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
         &self.moments
+    }
+}
+
+impl Agent {
+    /// The watches that each look at the node serves.
+    pub(super) fn quick_watches(&self) -> impl Iterator<Item = &Watch> {
+        self.watches.iter().filter(|watch| watch.is_quick())
+    }
+
+    /// Compares what is left by the `n`th watch's signal with its threshold; a crossing begins an episode.
+    pub(super) fn watch_observe(&mut self, n: usize, at: Boot) -> Finding {
+        let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
+        let value = self.state.available(watch.signal);
+        let finding = watch.observe(at, value);
+        if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
+            (finding, value, watch.nearest)
+        {
+            let mut episode = Episode::begin(crossed);
+            episode.note("seen below it", at, None);
+            watch.episode = Some(episode);
+            self.reporter.tell(&Record::Crossed {
+                signal: watch.signal,
+                threshold,
+                available,
+                seen_after_ms: ms(at.since(crossed)),
+            });
+        }
+        finding
+    }
+
+    pub(super) fn close_episodes(&mut self, at: Boot) {
+        for watch in &mut self.watches {
+            let is_above = !watch.is_below();
+            let Some(available) = watch.available else { continue };
+            let Some(episode) = &mut watch.episode else { continue };
+            let shown = crate::report::amount(watch.signal, available);
+            if !episode.observe(is_above, at, &shown) {
+                continue;
+            }
+            let Some(mut episode) = watch.episode.take() else { continue };
+            let decisions = std::mem::take(&mut episode.decisions);
+            let timeline = episode.timeline();
+            self.reporter.tell(&Record::Recovered { signal: watch.signal, available, timeline });
+            if !decisions.is_empty() {
+                self.queue.store(Incident {
+                    schema_version: SCHEMA_VERSION,
+                    ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
+                    signal: watch.signal,
+                    crossed_at: self.state.clock().unix_ms(episode.crossed),
+                    config: self.policy.text.clone(),
+                    decisions,
+                    timeline: episode.timeline().iter().map(Into::into).collect(),
+                });
+            }
+            self.holding = None;
+        }
     }
 }
 

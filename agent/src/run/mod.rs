@@ -18,6 +18,7 @@ mod jobs;
 mod kernel;
 mod pass;
 mod rehearse;
+mod remember;
 mod runtime;
 pub mod session;
 mod wake;
@@ -28,14 +29,13 @@ use crate::cadence::SHORTEST;
 use crate::cgroups::keeper::Keeper;
 use crate::clock::{Boot, Clock};
 use crate::config::Cgroups;
-use crate::report::incident::{Incident, SCHEMA_VERSION};
 use crate::report::queue::Queue;
-use crate::report::{Record, Reporter, ms};
+use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
-use crate::state::images::{ImageStore, Memory};
+use crate::state::images::Memory;
 use crate::state::rules::Rules;
 use crate::state::{Depth, NodeState};
 use anyhow::{Context as _, Result};
@@ -45,7 +45,7 @@ use ebb_probes::{Lost, Probes};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -271,23 +271,6 @@ impl Agent {
         })
     }
 
-    /// Remembers images in `dir` from now on; where that cannot be, says so and goes on.
-    fn remember_in(&mut self, dir: &Path) {
-        let now = self.state.clock().time(Boot::now());
-        let known = ImageStore::open(dir).and_then(|store| store.load(now));
-        let memory = known.map_err(anyhow::Error::from).and_then(|known| {
-            let memory = Memory::start(dir.to_owned(), known.clone().unwrap_or_default())?;
-            self.history.images = known;
-            Ok(memory)
-        });
-        match memory {
-            Ok(memory) => self.memory = Some(memory),
-            Err(error) => self
-                .missing
-                .push(format!("what is remembered of images does not outlive this run: {error:#}")),
-        }
-    }
-
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
         self.state.tree_events_are_live(wakers.tells_tree(&self.roots));
         self.look(true);
@@ -464,59 +447,5 @@ impl Agent {
             self.pass(at);
         }
         self.close_episodes(at);
-    }
-
-    /// The watches that each look at the node serves.
-    fn quick_watches(&self) -> impl Iterator<Item = &Watch> {
-        self.watches.iter().filter(|watch| watch.is_quick())
-    }
-
-    /// Compares what is left by the `n`th watch's signal with its threshold; a crossing begins an episode.
-    fn watch_observe(&mut self, n: usize, at: Boot) -> Finding {
-        let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
-        let value = self.state.available(watch.signal);
-        let finding = watch.observe(at, value);
-        if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
-            (finding, value, watch.nearest)
-        {
-            let mut episode = episode::Episode::begin(crossed);
-            episode.note("seen below it", at, None);
-            watch.episode = Some(episode);
-            self.reporter.tell(&Record::Crossed {
-                signal: watch.signal,
-                threshold,
-                available,
-                seen_after_ms: ms(at.since(crossed)),
-            });
-        }
-        finding
-    }
-
-    fn close_episodes(&mut self, at: Boot) {
-        for watch in &mut self.watches {
-            let is_above = !watch.is_below();
-            let Some(available) = watch.available else { continue };
-            let Some(episode) = &mut watch.episode else { continue };
-            let shown = crate::report::amount(watch.signal, available);
-            if !episode.observe(is_above, at, &shown) {
-                continue;
-            }
-            let Some(mut episode) = watch.episode.take() else { continue };
-            let decisions = std::mem::take(&mut episode.decisions);
-            let timeline = episode.timeline();
-            self.reporter.tell(&Record::Recovered { signal: watch.signal, available, timeline });
-            if !decisions.is_empty() {
-                self.queue.store(Incident {
-                    schema_version: SCHEMA_VERSION,
-                    ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
-                    signal: watch.signal,
-                    crossed_at: self.state.clock().unix_ms(episode.crossed),
-                    config: self.policy.text.clone(),
-                    decisions,
-                    timeline: episode.timeline().iter().map(Into::into).collect(),
-                });
-            }
-            self.holding = None;
-        }
     }
 }

@@ -1,0 +1,91 @@
+//! From what is known to values: the node as policy sees it.
+
+use super::{NodeState, tracked};
+use crate::clock::Boot;
+use crate::sense::node::NodeReading;
+use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, RootMemory};
+use ebb_policy::{Signal, Snapshot};
+
+/// How much of what is known a snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Memory, task ids and workloads: what is decided on by the millisecond.
+    Quick,
+    /// Disk, containers, images and logs too.
+    Everything,
+}
+
+impl NodeState {
+    /// The node as policy sees it.
+    #[must_use]
+    pub fn snapshot(&self, now: Boot) -> Snapshot {
+        self.snapshot_of(now, Extent::Everything)
+    }
+
+    /// The node as policy sees it, or a part of it.
+    #[must_use]
+    pub fn snapshot_of(&self, now: Boot, extent: Extent) -> Snapshot {
+        let taken_at = self.clock.time(now);
+        let mut snapshot = Snapshot::at(taken_at);
+        snapshot.agent_started_at = Some(self.started_at);
+        if let Some(reading) = &self.reading {
+            self.fill_node(&mut snapshot, reading);
+        }
+        let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
+        let cgroups = self.cgroups.values();
+        let cgroups = cgroups.map(|tracked| (tracked.owner.clone(), tracked.workload(&self.clock)));
+        let processes = self.processes.iter().filter_map(|process| {
+            tracked::process_workload(process, &self.rules, &self.roots, observed_at)
+        });
+        snapshot.workloads = processes.collect();
+        self.pods.add_workloads(&mut snapshot, cgroups);
+        if extent == Extent::Everything {
+            self.pods.add_runtime(&mut snapshot);
+            self.disk.fill(&mut snapshot, &self.clock);
+        }
+        for workload in &mut snapshot.workloads {
+            workload.dying = self.departures.dying(&workload.key, &self.clock);
+            // To find a target takes a search, and hardly ever is one found protected.
+            if workload.protected.is_none() && !self.found_protected.is_empty() {
+                let target = self.target(&workload.key);
+                workload.protected = target.and_then(|t| self.found_protected.get(&t).copied());
+            }
+        }
+        snapshot
+    }
+
+    fn fill_node(&self, snapshot: &mut Snapshot, reading: &NodeReading) {
+        let observed_at = Some(self.clock.time(reading.at));
+        let memory = &reading.memory;
+        snapshot.node = NodeFacts {
+            memory_total: Some(memory.total),
+            memory_kernel_available: memory.available,
+            memory_root: Some(RootMemory {
+                anon: memory.anon,
+                file: memory.file,
+                inactive_file: memory.inactive_file,
+                active_file: memory.active_file,
+                ..RootMemory::default()
+            }),
+            memory_observed_at: observed_at,
+            swap_total: memory.swap_total,
+            swap_free: memory.swap_free,
+            ..NodeFacts::default()
+        };
+        let mut observe = |signal, available: Option<u64>, capacity| {
+            if let Some(available) = available {
+                snapshot.signals.insert(signal, Observation { available, capacity, observed_at });
+            }
+        };
+        observe(Signal::MemoryAvailable, memory.available_by(self.measure), Some(memory.total));
+        observe(Signal::PidAvailable, reading.pids_available(), reading.task_limit);
+        snapshot.pressure = Some(PressureEvidence {
+            memory_some_us: reading.memory_stall.some_us,
+            memory_full_us: reading.memory_stall.full_us,
+            io_some_us: reading.io_stall.some_us,
+            io_full_us: reading.io_stall.full_us,
+            direct_reclaims: self.direct_reclaims,
+            kswapd_wakes: self.kswapd_wakes,
+        });
+    }
+}
