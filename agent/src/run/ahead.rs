@@ -7,10 +7,10 @@ use super::Agent;
 use super::watch::Watch;
 use crate::clock::Boot;
 use crate::report::incident::Decision;
-use crate::state::Depth;
+use crate::state::{Depth, Extent};
 use ebb_policy::plan::{Action, Evict, Strength};
-use ebb_policy::snapshot::Observation;
-use ebb_policy::{Plan, Signal, decide};
+use ebb_policy::snapshot::{Observation, Task};
+use ebb_policy::{History, Plan, Signal, decide};
 use std::time::Duration;
 
 /// How old a decision may be when it is acted on: no older than what any other decision is made on.
@@ -49,13 +49,15 @@ impl Agent {
         if self.state.sample(at, Depth::Memory).is_err() {
             return;
         }
-        let mut snapshot = self.state.snapshot(at);
+        // Disk and the runtime have no part in it, nor has a reclaim that is under way.
+        let mut snapshot = self.state.snapshot_of(at, Extent::Quick);
+        snapshot.tasks = Some(vec![Task::Eviction]);
         let Some(now) = snapshot.signals.get(&Signal::MemoryAvailable).copied() else { return };
         let available = threshold.saturating_sub(1);
         snapshot.signals.insert(Signal::MemoryAvailable, Observation { available, ..now });
-        let (plan, _) = decide(&snapshot, &self.policy.limits, &self.history);
+        let history = History { reclaiming: None, ..self.history.clone() };
+        let (plan, _) = decide(&snapshot, &self.policy.limits, &history);
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
-        let history = self.history.clone();
         let decision = victim.is_some().then_some(Decision { snapshot, history, plan });
         if let Some(victim) = victim {
             self.jobs.hold_ready(victim);
