@@ -13,10 +13,15 @@ pub(crate) struct Image {
     /// What `uname -r` will say.
     pub(crate) release: String,
     pub(crate) vmlinuz: PathBuf,
+    /// What containers want and the image does not have built in, uncompressed.
+    pub(crate) modules: Vec<PathBuf>,
 }
 
-/// Fetch the newest package that fits and take the image out of it.
-/// Modules stay behind: everything the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
+/// Below a kernel's directory of modules. Neither needs another one.
+const MODULES: [&str; 2] = ["kernel/fs/overlayfs/overlay.ko", "kernel/drivers/block/loop.ko"];
+
+/// Fetch the newest package that fits and take the image out of it, with the modules that containers want; everything
+/// else the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
 pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
     let suite = Suite::open(&kernel.suite)?;
     let package = suite.newest(&kernel.package)?;
@@ -30,8 +35,41 @@ pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
     if !vmlinuz.exists() {
         extract(&deb, release, &vmlinuz)?;
     }
+    // From 7.0 on modules have a package of their own.
+    let of_modules = package.replacen("linux-binary-", "linux-modules-", 1);
+    let store = dir.join(format!("{}.modules", stem.to_string_lossy()));
+    if !store.exists() {
+        let deb = suite.fetch(&[of_modules])?.remove(0);
+        extract_modules(&deb, release, &store)?;
+    }
+    let name = |path: &str| path.rsplit('/').next().map(|name| store.join(name));
+    let modules = MODULES.iter().filter_map(|path| name(path)).collect();
     println!("vm: {} is {package} of {}", kernel.name, kernel.suite);
-    Ok(Image { release: release.to_owned(), vmlinuz })
+    Ok(Image { release: release.to_owned(), vmlinuz, modules })
+}
+
+fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
+    let partial = to.with_extension(format!("partial.{}", std::process::id()));
+    let dir = to.with_extension(format!("unpack.{}", std::process::id()));
+    fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    crate::debs::unpack(deb, &dir)?;
+    for path in MODULES {
+        let trees = [dir.join("lib/modules"), dir.join("usr/lib/modules")];
+        let plain = trees.map(|tree| tree.join(release).join(path));
+        let packed = plain.clone().map(|path| path.with_extension("ko.xz"));
+        if let Some(packed) = packed.iter().find(|path| path.exists()) {
+            sh::run(Command::new("xz").arg("--decompress").arg(packed))?;
+        }
+        let found = plain.iter().find(|path| path.exists());
+        let found = found.with_context(|| format!("no {path} in {}", deb.display()))?;
+        let name = found.file_name().context("a module without a name")?;
+        fs::rename(found, partial.join(name)).with_context(|| format!("cannot store {path}"))?;
+    }
+    // Whoever was faster made the same.
+    if fs::rename(&partial, to).is_err() {
+        sh::run(Command::new("rm").arg("-rf").arg(&partial))?;
+    }
+    sh::run(Command::new("rm").arg("-rf").arg(&dir))
 }
 
 fn extract(deb: &Path, release: &str, to: &Path) -> Result<()> {

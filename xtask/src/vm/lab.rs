@@ -55,7 +55,7 @@ impl Lab {
         round: usize,
     ) -> Result<Vec<Job>> {
         let mut machines: BTreeMap<&str, Vec<Test>> = BTreeMap::new();
-        for test in tests {
+        for test in tests.iter().filter(|test| self.matrix.tries(&test.machine, kernel)) {
             machines.entry(&test.machine).or_default().push(test.clone());
         }
         let mut jobs = Vec::new();
@@ -63,12 +63,24 @@ impl Lab {
             let machine = self.matrix.machine(name)?.clone();
             let dir = log_dir(kernel, name, round)?;
             let initrd = dir.join("initrd");
-            self.payload.write_initrd(&initrd, &orders(kernel, &tests))?;
-            let disk = self.disk(&machine.userland)?;
+            let containerd = machine.containerd_on(kernel);
+            let modules = containerd.as_ref().map_or(&[][..], |_| &image.modules);
+            let texts = orders(kernel, containerd, &tests);
+            self.payload.write_initrd(&initrd, &texts, modules)?;
+            let disk = self.disk(&machine.userland_on(kernel))?;
             let (kernel, image) = (kernel.name.clone(), image.clone());
             jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir, live: false });
         }
         Ok(jobs)
+    }
+
+    /// Those of the tests whose machine is tried with this kernel.
+    pub(crate) fn on<'a>(
+        &'a self,
+        kernel: &'a Kernel,
+        tests: &'a [Test],
+    ) -> impl Iterator<Item = &'a Test> {
+        tests.iter().filter(|test| self.matrix.tries(&test.machine, kernel))
     }
 
     /// Run guests, `workers` at a time, the longest first; `watch` sees each report as it comes.
@@ -108,7 +120,7 @@ impl Lab {
         if let Some(disk) = self.disks.get(name) {
             return Ok(disk.clone());
         }
-        let tree = userland::tree(name, &self.matrix.userland(name)?.packages)?;
+        let tree = userland::root(name, self.matrix.userland(name)?)?;
         let disk = userland::image(&tree, self.qemu.tools(), DISK)?;
         self.disks.insert(name.to_owned(), disk.clone());
         Ok(disk)
@@ -116,11 +128,16 @@ impl Lab {
 }
 
 /// The files that tell a guest what to do.
-fn orders(kernel: &Kernel, tests: &[Test]) -> Vec<(&'static str, String)> {
+fn orders(
+    kernel: &Kernel,
+    containerd: Option<String>,
+    tests: &[Test],
+) -> Vec<(&'static str, String)> {
     let lines = |items: Vec<&str>| items.iter().map(|item| format!("{item}\n")).collect();
     vec![
         ("tests", lines(tests.iter().map(|test| test.name.as_str()).collect())),
         ("programs", lines(kernel.programs.iter().map(String::as_str).collect())),
+        ("containerd", containerd.unwrap_or_default()),
     ]
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Kernel {
     /// BPF programs that must attach here.
     #[serde(default)]
     pub(crate) programs: Vec<String>,
+    /// The containerd that nodes with this kernel have.
+    pub(crate) containerd: String,
 }
 
 /// The shape of a virtual machine.
@@ -41,8 +43,26 @@ pub(crate) struct Machine {
     /// More kernel parameters.
     #[serde(default)]
     pub(crate) cmdline: String,
-    /// What is on its root disk.
+    /// What is on its root disk; with `containerd`, the kernel says which.
     pub(crate) userland: String,
+    /// The only kernels that it is tried with; all when none is named.
+    #[serde(default)]
+    kernels: Vec<String>,
+}
+
+impl Machine {
+    /// The userland of this machine with that kernel.
+    pub(crate) fn userland_on(&self, kernel: &Kernel) -> String {
+        match self.userland.as_str() {
+            "containerd" => format!("containerd-{}", kernel.containerd),
+            name => name.to_owned(),
+        }
+    }
+
+    /// The version of containerd on it, `None` when it has none.
+    pub(crate) fn containerd_on(&self, kernel: &Kernel) -> Option<String> {
+        self.userland_on(kernel).strip_prefix("containerd-").map(str::to_owned)
+    }
 }
 
 /// What a root disk holds.
@@ -51,6 +71,12 @@ pub(crate) struct Machine {
 pub(crate) struct Userland {
     /// Debian packages; what they depend on comes along.
     pub(crate) packages: Vec<String>,
+    /// More packages, each with the suite it comes from; what they depend on must be there already.
+    #[serde(default)]
+    pub(crate) more: BTreeMap<String, String>,
+    /// Whether the test images are on it.
+    #[serde(default)]
+    pub(crate) images: bool,
 }
 
 impl Matrix {
@@ -64,6 +90,12 @@ impl Matrix {
     /// A machine that a test asks for.
     pub(crate) fn machine(&self, name: &str) -> Result<&Machine> {
         self.machines.get(name).with_context(|| format!("matrix.toml has no machine {name}"))
+    }
+
+    /// Whether a machine, which must exist, is tried with a kernel.
+    pub(crate) fn tries(&self, machine: &str, kernel: &Kernel) -> bool {
+        let kernels = self.machines.get(machine).map(|machine| &machine.kernels);
+        kernels.is_some_and(|only| only.is_empty() || only.contains(&kernel.name))
     }
 
     /// A userland that a machine asks for.
@@ -99,7 +131,11 @@ mod tests {
         assert!(matrix.select(&["6.12".into()]).is_ok());
         assert!(matrix.select(&["4.19".into()]).is_err());
         for machine in matrix.machines.values() {
-            assert!(matrix.userland(&machine.userland).is_ok(), "{}", machine.userland);
+            for kernel in &matrix.kernels {
+                let userland = machine.userland_on(kernel);
+                assert!(matrix.userland(&userland).is_ok(), "{userland}");
+            }
+            assert!(matrix.select(&machine.kernels).is_ok(), "{:?}", machine.kernels);
         }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod lab;
 pub(crate) mod machine;
 pub(crate) mod race;
 
+mod images;
 mod kernel;
 mod matrix;
 mod measure;
@@ -62,5 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let began = Instant::now();
     let reports = lab.run(jobs, args.jobs, summary::progress)?;
-    summary::print(&kernels, &reports, &tests, began.elapsed())
+    let on = |kernel: &_| lab.on(kernel, &tests).cloned().collect();
+    summary::print(&kernels, &reports, on, began.elapsed())
 }

@@ -1,7 +1,7 @@
 //! What a guest is given: the freshly built agent and test runner as an initramfs.
 //!
 //! Both are static, so they run on any root file system. The runner is `/init`: it mounts the root disk, moves itself
-//! and the payload there and goes on as process 1. An initramfs needs no driver, so no guest needs a module.
+//! and the payload there and goes on as process 1. An initramfs needs no driver to boot from.
 use crate::{bpf, sh};
 use anyhow::{Context, Result};
 use std::fs;
@@ -72,8 +72,13 @@ impl Payload {
             .collect()
     }
 
-    /// Write the initramfs; `texts` are small files beside the agent, by name and content.
-    pub(crate) fn write_initrd(&self, to: &Path, texts: &[(&str, String)]) -> Result<()> {
+    /// Write the initramfs; beside the agent are `texts`, small files by name and content, and the kernel's `modules`.
+    pub(crate) fn write_initrd(
+        &self,
+        to: &Path,
+        texts: &[(&str, String)],
+        modules: &[PathBuf],
+    ) -> Result<()> {
         let read =
             |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
         let mut archive = Cpio::default();
@@ -85,6 +90,10 @@ impl Payload {
         archive.file("payload/ebb", &read(&self.agent)?)?;
         for (name, text) in texts {
             archive.file(&format!("payload/{name}"), text.as_bytes())?;
+        }
+        for module in modules {
+            let name = module.file_name().context("a module without a name")?.to_string_lossy();
+            archive.file(&format!("payload/{name}"), &read(module)?)?;
         }
         fs::write(to, archive.finish()?).with_context(|| format!("cannot write {}", to.display()))
     }

@@ -2,6 +2,8 @@
 //!
 //! Both QEMU and the guest's root file system are made this way, from one suite with all they need, so that neither
 //! depends on what the machine has. Each is kept in the cache under a name that is the hash of its inputs.
+use super::images;
+use super::matrix::Userland;
 use crate::debs::Suite;
 use crate::sh;
 use anyhow::{Context, Result};
@@ -15,15 +17,49 @@ pub(crate) const SUITE: &str = "trixie";
 
 /// A directory with `packages` and everything they need, built once per set of versions.
 pub(crate) fn tree(name: &str, packages: &[impl AsRef<str>]) -> Result<PathBuf> {
-    let suite = Suite::open(SUITE)?;
-    let closure = suite.closure(packages)?;
-    let key = sh::sha256(closure.join("\n").as_bytes())?;
+    let closure = Suite::open(SUITE)?.closure(packages)?;
+    build(name, &closure, &[], false)
+}
+
+/// What a machine's root disk holds.
+pub(crate) fn root(name: &str, userland: &Userland) -> Result<PathBuf> {
+    let closure = Suite::open(SUITE)?.closure(&userland.packages)?;
+    let mut more = Vec::new();
+    for (package, suite) in &userland.more {
+        let versions = Suite::open(suite)?.versions(package)?;
+        let newest = versions.first();
+        let newest = newest.with_context(|| format!("{suite} has no package {package}"))?;
+        more.push((suite.clone(), format!("{package}={newest}")));
+    }
+    build(name, &closure, &more, userland.images)
+}
+
+/// `closure` from [`SUITE`], then `more` (suite, `name=version`) over it, then the container images.
+fn build(
+    name: &str,
+    closure: &[String],
+    more: &[(String, String)],
+    with_images: bool,
+) -> Result<PathBuf> {
+    let mut made_from = closure.join("\n");
+    for (_, package) in more {
+        made_from.push('\n');
+        made_from.push_str(package);
+    }
+    if with_images {
+        made_from.push_str(&images::recipe());
+    }
+    let key = sh::sha256(made_from.as_bytes())?;
     let dir = sh::cache()?.join(format!("{name}-{key}"));
     if dir.exists() {
         return Ok(dir);
     }
     println!("vm: building {name} from {} packages of {SUITE}", closure.len());
-    let debs = suite.fetch(&closure)?;
+    let mut debs = Suite::open(SUITE)?.fetch(closure)?;
+    for (suite, package) in more {
+        println!("vm: {name} has {package} of {suite}");
+        debs.extend(Suite::open(suite)?.fetch(std::slice::from_ref(package))?);
+    }
     let partial = sh::cache()?.join(format!("{name}.partial.{}", std::process::id()));
     fs::create_dir_all(partial.join("usr"))
         .with_context(|| format!("cannot create {}", partial.display()))?;
@@ -37,6 +73,9 @@ pub(crate) fn tree(name: &str, packages: &[impl AsRef<str>]) -> Result<PathBuf> 
     }
     for deb in &debs {
         unpack(deb, &partial)?;
+    }
+    if with_images {
+        images::write(&partial)?;
     }
     // Whoever was faster built the same thing.
     if fs::rename(&partial, &dir).is_err() {
