@@ -178,6 +178,7 @@ fn failure(call: Call<'_>, status: &Status) -> Error {
     let Call { name: call, on, limit, .. } = call;
     let on = on.to_owned();
     match status.code() {
+        _ if ran_out(status) => Error::Deadline { call, on, after: limit },
         // Not the runtime's words: tonic's own, about the connection.
         _ if status.source().is_some() => {
             Error::Broken { call, on, message: status.message().to_owned() }
@@ -192,4 +193,11 @@ fn failure(call: Call<'_>, status: &Status) -> Error {
             message: status.message().to_owned(),
         },
     }
+}
+
+/// Whether it was tonic that ended the call, by the deadline that the request carries.
+fn ran_out(status: &Status) -> bool {
+    let first = status.source();
+    let mut causes = std::iter::successors(first, |&cause| cause.source());
+    causes.any(|cause| cause.is::<tonic::TimeoutExpired>())
 }

@@ -130,6 +130,10 @@ async fn serve(listener: UnixListener, shared: Shared) {
             let old = server.add_service(old::OldRuntimeService::new(shared));
             old.serve_with_incoming(connections).await
         }
+        Flavour::ContainerdWithoutCri => {
+            let own = server.add_service(ImagesServer::new(shared));
+            own.serve_with_incoming(connections).await
+        }
         _ => {
             let router = server
                 .add_service(RuntimeServiceServer::new(shared.clone()))

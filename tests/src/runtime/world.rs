@@ -12,6 +12,8 @@ use tonic::{Code, Status};
 pub enum Flavour {
     /// CRI v1alpha2 only.
     Containerd14,
+    /// The cri plugin is disabled: containerd's own services only.
+    ContainerdWithoutCri,
     /// No event stream, no `RuntimeConfig`, nothing pinned.
     Containerd16,
     /// No `RuntimeConfig`.
@@ -38,7 +40,7 @@ impl Flavour {
         match self {
             Self::Containerd14 => ("containerd", "1.4.13~ds1"),
             Self::Containerd16 => ("containerd", "1.6.20~ds1"),
-            Self::Containerd17 => ("containerd", "1.7.24~ds1"),
+            Self::ContainerdWithoutCri | Self::Containerd17 => ("containerd", "1.7.24~ds1"),
             Self::Containerd2 => ("containerd", "2.1.9+unknown"),
             Self::CriO | Self::CriOWithoutEvents => ("cri-o", "1.33.0"),
         }
@@ -173,7 +175,7 @@ pub struct World {
 }
 
 /// Events that a slow client may be behind.
-const EVENTS: usize = 4096;
+const EVENTS: usize = 16_384;
 
 /// A name of the form of a digest, different for different texts.
 #[must_use]
@@ -286,6 +288,12 @@ impl World {
             container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
             self.announce(id, v1::ContainerEventType::ContainerStoppedEvent);
         }
+    }
+
+    /// Events of CRI's stream that some follower has not taken yet.
+    #[must_use]
+    pub fn pending_events(&self) -> usize {
+        self.changes.len()
     }
 
     /// How often a call was made, whatever it was about.

@@ -1,0 +1,59 @@
+//! `ebb-cri` on a runtime in this process: who is there, deadlines, breaks, events, layers.
+
+mod endpoints;
+mod events;
+mod trouble;
+mod values;
+
+use ebb_cri::{Deadlines, Endpoint, Link, Runtime, RuntimeEvent, RuntimeEvents};
+use ebb_tests::runtime::{FakeRuntime, Flavour};
+use std::path::Path;
+use std::time::Duration;
+
+/// Short, so that what has to run into one does so soon.
+const DEADLINES: Deadlines = Deadlines {
+    connect: Duration::from_millis(1000),
+    read: Duration::from_millis(1000),
+    change: Duration::from_millis(1500),
+};
+/// For what must happen, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn endpoint(path: &Path) -> Endpoint {
+    path.to_str().expect("a readable path").parse().expect("an absolute path")
+}
+
+fn client(fake: &FakeRuntime) -> (Runtime, RuntimeEvents) {
+    Runtime::start(endpoint(&fake.socket()), DEADLINES)
+}
+
+fn start(flavour: Flavour) -> FakeRuntime {
+    FakeRuntime::start(flavour).expect("a fake runtime")
+}
+
+/// Wait until the link is as wanted.
+async fn until(runtime: &Runtime, wanted: impl Fn(&Link) -> bool) -> Link {
+    let look = async {
+        loop {
+            let link = runtime.link();
+            if wanted(&link) {
+                return link;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("the link never became so")
+}
+
+/// The next event that is of interest.
+async fn next<T>(events: &mut RuntimeEvents, pick: impl Fn(&RuntimeEvent) -> Option<T>) -> T {
+    let look = async {
+        loop {
+            let event = events.next().await.expect("the events ended");
+            if let Some(found) = pick(&event) {
+                return found;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.expect("the event never came")
+}
