@@ -16,6 +16,7 @@ mod agent;
 mod bench;
 mod cgroup;
 mod checks;
+mod containerd;
 mod init;
 mod node;
 mod observer;

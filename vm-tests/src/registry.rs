@@ -1,7 +1,7 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, demo, edges, enforcement, innocence, leaks, programs, sweep,
+    self, attribution, demo, edges, enforcement, innocence, leaks, programs, runtime, sweep,
 };
 use anyhow::Result;
 
@@ -79,6 +79,17 @@ pub(crate) const TESTS: &[Test] = &[
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
     test("a_victim_that_vanishes_harms_nobody", "small", 240, edges::vanishing_victim),
+    test("the_runtime_is_known", "containerd", 180, runtime::is_known),
+    test(
+        "layers_predict_what_the_disk_gets_back",
+        "containerd",
+        180,
+        runtime::layers_predict_the_disk,
+    ),
+    test("a_pod_lives_and_its_end_is_told", "containerd", 180, runtime::a_life),
+    test("a_killed_runtime_is_found_again", "containerd", 240, runtime::survives_a_restart),
+    test("a_hung_runtime_costs_one_deadline", "containerd", 180, runtime::survives_a_hang),
+    test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 
 /// What `cargo xtask demo` shows.

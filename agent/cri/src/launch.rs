@@ -39,6 +39,8 @@ pub struct ContainerSpec {
     pub memory_limit: Option<u64>,
     /// Log file below the pod's directory; empty for none.
     pub log_path: String,
+    /// Host path and the path at which the container sees it, to write to.
+    pub mounts: Vec<(String, String)>,
 }
 
 impl PodSpec {
@@ -95,7 +97,7 @@ impl Runtime {
         container: &ContainerSpec,
     ) -> Result<String, Error> {
         let call = self.change("CreateContainer", &container.name);
-        let ContainerSpec { name, attempt, image, command, args, memory_limit, log_path } =
+        let ContainerSpec { name, attempt, image, command, args, memory_limit, log_path, mounts } =
             container.clone();
         let mut labels = pod.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
@@ -105,6 +107,7 @@ impl Runtime {
             image: Some(v1::ImageSpec { image, ..Default::default() }),
             command,
             args,
+            mounts: mounts.into_iter().map(mount).collect(),
             labels,
             log_path,
             linux: Some(v1::LinuxContainerConfig {
@@ -139,4 +142,8 @@ impl Runtime {
             .await?;
         Ok(())
     }
+}
+
+fn mount((host_path, container_path): (String, String)) -> v1::Mount {
+    v1::Mount { host_path, container_path, ..Default::default() }
 }

@@ -7,4 +7,5 @@ pub(crate) mod innocence;
 pub(crate) mod kernel;
 pub(crate) mod leaks;
 pub(crate) mod programs;
+pub(crate) mod runtime;
 pub(crate) mod sweep;
