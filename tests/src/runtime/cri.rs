@@ -1,5 +1,9 @@
 //! `runtime.v1.RuntimeService`, and the events that changes of the world cause.
 
+use super::answers::{
+    container_item, container_stats, container_status, sandbox_item, sandbox_metadata,
+    sandbox_status, verbose,
+};
 use super::world::{FakeContainer, FakeSandbox, Fault, Flavour, World, now, refusal};
 use super::{Shared, short_digest};
 use ebb_cri::wire::containerd::events as native;
@@ -7,7 +11,6 @@ use ebb_cri::wire::containerd::types::Envelope;
 use ebb_cri::wire::runtime as v1;
 use ebb_cri::wire::runtime::runtime_service_server::RuntimeService;
 use prost::Message;
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -17,13 +20,7 @@ use tonic::{Request, Response, Status};
 pub(crate) type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// A stream of everything that is sent from now on.
-pub(crate) fn stream<T: Clone + Send + 'static>(receiver: Receiver<T>) -> Events<T> {
-    Box::pin(futures_unfold(receiver))
-}
-
-fn futures_unfold<T: Clone + Send + 'static>(
-    mut receiver: Receiver<T>,
-) -> impl Stream<Item = Result<T, Status>> + Send {
+pub(crate) fn stream<T: Clone + Send + 'static>(mut receiver: Receiver<T>) -> Events<T> {
     let (sender, stream) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -38,7 +35,7 @@ fn futures_unfold<T: Clone + Send + 'static>(
             }
         }
     });
-    tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(stream)
+    Box::pin(tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(stream))
 }
 
 impl Shared {
@@ -368,134 +365,6 @@ impl World {
         // An error only says that nobody follows.
         let _ = self.native.send(envelope);
     }
-}
-
-fn sandbox_metadata(sandbox: &FakeSandbox) -> v1::PodSandboxMetadata {
-    v1::PodSandboxMetadata {
-        name: sandbox.name.clone(),
-        uid: sandbox.uid.clone(),
-        namespace: sandbox.namespace.clone(),
-        attempt: sandbox.attempt,
-    }
-}
-
-fn sandbox_state(sandbox: &FakeSandbox) -> i32 {
-    let state = if sandbox.ready {
-        v1::PodSandboxState::SandboxReady
-    } else {
-        v1::PodSandboxState::SandboxNotready
-    };
-    state.into()
-}
-
-fn sandbox_status(sandbox: &FakeSandbox) -> v1::PodSandboxStatus {
-    v1::PodSandboxStatus {
-        id: sandbox.id.clone(),
-        metadata: Some(sandbox_metadata(sandbox)),
-        state: sandbox_state(sandbox),
-        created_at: sandbox.created,
-        ..Default::default()
-    }
-}
-
-fn sandbox_item(sandbox: &FakeSandbox) -> v1::PodSandbox {
-    v1::PodSandbox {
-        id: sandbox.id.clone(),
-        metadata: Some(sandbox_metadata(sandbox)),
-        state: sandbox_state(sandbox),
-        created_at: sandbox.created,
-        ..Default::default()
-    }
-}
-
-fn labels(world: &World, container: &FakeContainer) -> BTreeMap<String, String> {
-    let mut labels = BTreeMap::new();
-    if !container.labelled {
-        return labels;
-    }
-    let label = |key: &str, value: &str| (format!("io.kubernetes.{key}"), value.to_owned());
-    labels.extend([label("container.name", &container.name)]);
-    if let Some(sandbox) = world.sandboxes.get(&container.sandbox) {
-        labels.extend([
-            label("pod.uid", &sandbox.uid),
-            label("pod.name", &sandbox.name),
-            label("pod.namespace", &sandbox.namespace),
-        ]);
-    }
-    labels
-}
-
-/// An id from containerd, a name with digest from CRI-O.
-fn image_reference(world: &World, container: &FakeContainer) -> String {
-    let image = world.images.get(&container.image).filter(|_| world.flavour.is_crio());
-    let named = image.and_then(|image| image.digests.first().cloned());
-    named.unwrap_or_else(|| container.image.clone())
-}
-
-fn image_spec(world: &World, container: &FakeContainer) -> v1::ImageSpec {
-    let image = world.images.get(&container.image);
-    let image = image.and_then(|image| image.tags.first()).unwrap_or(&container.image).clone();
-    v1::ImageSpec { image, ..Default::default() }
-}
-
-fn metadata(container: &FakeContainer) -> v1::ContainerMetadata {
-    v1::ContainerMetadata { name: container.name.clone(), attempt: container.attempt }
-}
-
-fn container_item(world: &World, container: &FakeContainer) -> v1::Container {
-    v1::Container {
-        id: container.id.clone(),
-        pod_sandbox_id: container.sandbox.clone(),
-        metadata: Some(metadata(container)),
-        image: Some(image_spec(world, container)),
-        image_ref: image_reference(world, container),
-        state: container.state.into(),
-        created_at: container.created,
-        labels: labels(world, container),
-        ..Default::default()
-    }
-}
-
-fn container_status(world: &World, container: &FakeContainer) -> v1::ContainerStatus {
-    v1::ContainerStatus {
-        id: container.id.clone(),
-        metadata: Some(metadata(container)),
-        state: container.state.into(),
-        created_at: container.created,
-        started_at: container.created,
-        finished_at: container.finished,
-        exit_code: container.exit_code,
-        reason: container.reason.clone(),
-        image: Some(image_spec(world, container)),
-        image_ref: image_reference(world, container),
-        labels: labels(world, container),
-        log_path: container.log_path.clone(),
-        ..Default::default()
-    }
-}
-
-fn container_stats(container: &FakeContainer, mountpoint: &str) -> v1::ContainerStats {
-    let value = |value| Some(v1::UInt64Value { value });
-    v1::ContainerStats {
-        attributes: Some(v1::ContainerAttributes {
-            id: container.id.clone(),
-            metadata: Some(metadata(container)),
-            ..Default::default()
-        }),
-        writable_layer: Some(v1::FilesystemUsage {
-            timestamp: now(),
-            fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint.to_owned() }),
-            used_bytes: value(container.written.0),
-            inodes_used: value(container.written.1),
-        }),
-        ..Default::default()
-    }
-}
-
-fn verbose(pid: u32, cgroup: &str) -> BTreeMap<String, String> {
-    let cgroups = serde_json::json!({ "linux": { "cgroupsPath": cgroup } });
-    let info = serde_json::json!({ "pid": pid, "runtimeSpec": cgroups });
-    BTreeMap::from([("info".to_owned(), info.to_string())])
 }
 
 /// The digest under which containerd's content store has a thing of this name.

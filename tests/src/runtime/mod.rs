@@ -7,6 +7,7 @@
 //! What real runtimes do is proved in the guests of `vm-tests`; here are the situations that they cannot be brought
 //! into at will, and numbers of objects that no guest could hold.
 
+mod answers;
 mod containerd;
 mod cri;
 mod images;
