@@ -12,10 +12,14 @@ mod pods;
 pub(crate) use daemon::{Daemon, SOCKET, version};
 pub(crate) use leftovers::Leftovers;
 
-use anyhow::{Context, Result, ensure};
+use crate::wait;
+use anyhow::{Context, Result};
 use ebb_cri::{Deadlines, Endpoint, RuntimeEvent, RuntimeEvents};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+
+/// For what must happen, on a loaded host under TCG.
+const SOON: Duration = Duration::from_secs(60);
 
 /// A running containerd and a connection to it.
 pub(crate) struct Containerd {
@@ -80,13 +84,17 @@ impl Containerd {
     pub(crate) fn import_images(&self) -> Result<()> {
         let there = self.wait(self.cri.images()).context("cannot list images")?;
         let expected = ebb_vm_protocol::images::IMAGES;
-        let is_there = |name: &str| there.iter().any(|image| image.tags.iter().any(|t| t == name));
+        let is_there = |name: &str| there.iter().any(|image| image.is_called(name));
         if expected.iter().all(|image| is_there(image.name)) {
             return Ok(());
         }
         daemon::ctr(&["images", "import", "/opt/images.tar"])?;
-        let there = self.wait(self.cri.images()).context("cannot list images")?.len();
-        ensure!(there >= expected.len(), "{there} of {} images after the import", expected.len());
+        // containerd 2 tells CRI of images one after the other, after the import has ended.
+        wait::until(SOON, "every image is listed", || {
+            let Ok(there) = self.wait(self.cri.images()) else { return false };
+            let is_there = |name: &str| there.iter().any(|image| image.is_called(name));
+            expected.iter().all(|image| is_there(image.name))
+        })?;
         Ok(())
     }
 

@@ -94,7 +94,8 @@ pub(crate) fn program(tree: &Path, program: &str) -> Command {
 
 /// An ext4 image of a directory, built once per tree and extra files. Sparse, `mib` MiB large, no journal: it is thrown away after each run.
 pub(crate) fn image(tree: &Path, tools: &Path, mib: u32) -> Result<PathBuf> {
-    let image = tree.with_extension(format!("{mib}m.ext4"));
+    // Appended: a version in the tree's name has dots of its own.
+    let image = PathBuf::from(format!("{}.{mib}m.ext4", tree.display()));
     if image.exists() {
         return Ok(image);
     }
