@@ -1,7 +1,7 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, demo, edges, enforcement, innocence, leaks, programs, runtime, sweep,
+    self, attribution, demo, edges, enforcement, innocence, leaks, programs, reflex, runtime, sweep,
 };
 use anyhow::Result;
 
@@ -66,6 +66,12 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_leak_behind_a_dead_leader_is_stopped", "node", 120, leaks::leaderless),
     test("a_leak_in_tmpfs_is_stopped", "node", 120, leaks::in_tmpfs),
     test("a_leak_is_stopped_without_bpf", "node", 120, leaks::without_bpf),
+    test("the_reflex_ends_nobody_after_its_lease", "small", 120, reflex::leases),
+    test("the_reflex_ends_nobody_who_is_protected", "small", 120, reflex::protection),
+    test("the_reflex_ends_nobody_whose_pid_was_recycled", "small", 120, reflex::recycled_pid),
+    test("the_reflex_ends_a_leak_while_ebb_is_stopped", "node", 300, reflex::stopped_agent),
+    test("the_reflex_ends_a_leak_while_ebb_is_starved", "node", 300, reflex::starved_agent),
+    test("what_the_reflex_did_is_on_record", "node", 120, reflex::is_told),
     test("a_stubborn_leak_is_killed_after_its_grace", "small", 120, leaks::stubborn),
     test("five_leaks_at_once_and_no_innocent_dies", "node", 600, leaks::five_at_once),
     test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),

@@ -26,17 +26,20 @@ enum Section {
     Race,
     /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
     Idle,
+    /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
+    Kernel,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
     Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let all = [Section::Race, Section::Idle, Section::Host];
+    let all = [Section::Race, Section::Idle, Section::Kernel, Section::Host];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
         let (name, text) = match section {
             Section::Race => ("race", vm::race::run(&args.only)?),
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
+            Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Host => ("host", host::run()?),
         };
         println!("\n{text}");

@@ -9,6 +9,7 @@ mod debs;
 mod demo;
 mod fuzz;
 mod gates;
+mod kernels;
 mod proto;
 mod sh;
 mod test;
@@ -35,6 +36,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Check format, lints, documentation, crate boundaries and licences.
     Gates(gates::Args),
+    /// Ask each kernel of the matrix which way is live for what ebb does, and keep the answers in docs/kernels.md.
+    Kernels,
     /// Regenerate the code of the wire protocols from agent/cri/proto.
     Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Kernels => kernels::run(),
         Command::Proto(args) => proto::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Test(args) => test::run(&args),

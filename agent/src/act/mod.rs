@@ -19,7 +19,7 @@ mod worker;
 pub use end::{Ended, Method};
 pub use ladder::Rung;
 pub use myself::protect;
-pub use victim::{Payload, Refusal, Target};
+pub use victim::{Payload, Refusal, Target, members};
 pub use watchdog::{LastResort, Lifeline, guard};
 pub use worker::{Jobs, start};
 

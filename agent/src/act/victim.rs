@@ -178,6 +178,28 @@ fn hold_members(cgroup: &Cgroup, pids: &[i32]) -> Vec<PidFd> {
     held.into_iter().filter(|(pid, _)| still_there.contains(pid)).map(|(_, fd)| fd).collect()
 }
 
+/// At most `limit` processes of `target` by identity, for whoever is to end them without asking again.
+///
+/// # Errors
+/// As when it is ended: it is gone, or one of its processes is protected.
+pub fn members(target: &Target, proc: &Path, limit: usize) -> Result<Vec<ProcessId>, Refusal> {
+    let of = |id: u64, path: &Path| Cgroup::open(path, id).map(|cgroup| cgroup.processes(limit));
+    let mut pids = match target {
+        Target::Cgroup { id, path } => of(*id, path).map_err(|_| Refusal::Gone)?,
+        // A container that has ended by itself has no members.
+        Target::Pod { payloads, .. } => payloads
+            .iter()
+            .flat_map(|payload| of(payload.id, &payload.path).unwrap_or_default())
+            .collect(),
+        Target::Process { pid, .. } => vec![*pid],
+    };
+    pids.truncate(limit);
+    for (nth, pid) in pids.iter().enumerate() {
+        check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
+    }
+    Ok(pids.into_iter().filter_map(|pid| Some(Process::read(proc, pid)?.id)).collect())
+}
+
 /// Refuses for init and the agent itself, and, when `proc` is given, for the runtime, the kubelet and what even the kernel may not kill.
 fn check_protection(pid: i32, proc: Option<&Path>) -> Result<(), Refusal> {
     let protected = |because| Err(Refusal::Protected { pid, because });

@@ -14,8 +14,9 @@ use crate::report::{Output, Reporter};
 use crate::run::{self, Setup};
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
+use crate::sense::sweep::Sweeper;
 use anyhow::{Context as _, anyhow};
-use ebb_probes::{Fact, Options, ProbeSet, ProbeState, Probes};
+use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ pub(super) struct Args {
     /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
-    /// Do not attach this BPF program (`ebb check` lists them); `all` attaches none. May be given several times.
+    /// Do not attach this BPF program (`ebb check` lists them), or do without `sweep` or `reflex`; `all` does without BPF. May be given several times.
     #[arg(long, value_name = "PROGRAM")]
     leave_out: Vec<String>,
 }
@@ -71,8 +72,21 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let keeper = keeper(&config, &roots, &layout, args.output, &queue)?;
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
+    let host = ebb_probes::survey();
+    let is_left_out = |name: &str| args.leave_out.iter().any(|n| n == name || n == "all");
+    let sweeper = match layout.unified() {
+        Some(root) if !is_left_out("sweep") => Sweeper::open(root, &host).unwrap_or_else(|why| {
+            missing.push(format!("a sweep over cgroups: {why}; files are read"));
+            Sweeper::default()
+        }),
+        _ => Sweeper::default(),
+    };
+    let wanted = config.reflex.filter(|_| !is_left_out("reflex"));
+    let arming = wanted.and_then(|lease| {
+        run::open_reflex(lease, mode, &host).map_err(|why| missing.push(why)).ok()
+    });
     let result = event_loop()?.block_on(async {
-        let probes = attach(&options, &mut missing)?;
+        let probes = attach(&host, &options, &mut missing)?;
         missing.extend(protect(&roots.proc));
         let reload = args.config.watch(args.runtime.is_given());
         run::run(Setup {
@@ -85,6 +99,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             policy,
             reload,
             probes,
+            sweeper,
+            arming,
             missing,
             reporter,
             queue,
@@ -127,8 +143,12 @@ fn kept(config: &Config) -> usize {
 }
 
 /// Attaches what can be attached; facts that nothing tells are noted, together where the reason is the same.
-fn attach(options: &Options, missing: &mut Vec<String>) -> Result<Option<Probes>, Failure> {
-    let set = ProbeSet::for_host(&ebb_probes::survey(), options);
+fn attach(
+    host: &HostSupport,
+    options: &Options,
+    missing: &mut Vec<String>,
+) -> Result<Option<Probes>, Failure> {
+    let set = ProbeSet::for_host(host, options);
     let probes = Probes::attach(&set, options).context("cannot attach BPF programs")?;
     let mut reasons: BTreeMap<&str, BTreeSet<Fact>> = BTreeMap::new();
     for status in probes.status() {

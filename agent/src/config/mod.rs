@@ -30,6 +30,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use tree::{Node, Placed};
 
@@ -73,6 +74,19 @@ pub struct Incidents {
     pub keep: u32,
 }
 
+/// Whether the kernel may act where ebb cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reflex {
+    Enabled,
+    Disabled,
+}
+
+const REFLEXES: [(&str, Reflex); 2] =
+    [("enabled", Reflex::Enabled), ("disabled", Reflex::Disabled)];
+
+/// How long it may when the configuration does not say.
+const REFLEX_LEASE: Duration = Duration::from_secs(1);
+
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -88,6 +102,8 @@ pub struct Config {
     pub incidents: Option<Incidents>,
     /// What is said about cgroups.
     pub cgroups: Cgroups,
+    /// How long the kernel may act on what ebb named to it; `None` when it may not.
+    pub reflex: Option<Duration>,
     /// The limits as written, with ebb's options filled in.
     pub eviction: RawEviction,
     /// The limits, checked.
@@ -181,6 +197,10 @@ impl Config {
         Node::Map(entries).into()
     }
 
+    fn reflex(&self) -> Reflex {
+        if self.reflex.is_some() { Reflex::Enabled } else { Reflex::Disabled }
+    }
+
     fn print_own(&self) -> Vec<(String, Placed)> {
         let Patterns { workloads, protected, prefer, avoid, priorities } = &self.patterns;
         let priority = |(glob, priority): &(String, i32)| {
@@ -194,6 +214,7 @@ impl Config {
             ("mode", options::word(&MODES, self.mode)),
             ("enforce", Node::Bool(self.enforce)),
             ("memoryAvailable", options::word(&MEASURES, self.memory_available)),
+            ("reflex", options::word(&REFLEXES, self.reflex())),
             ("workloads", eviction::texts(workloads)),
             ("protected", eviction::texts(protected)),
             ("prefer", eviction::texts(prefer)),
@@ -207,6 +228,10 @@ impl Config {
                 ("keep", Node::Integer((*keep).into())),
             ]);
             own.push(("incidents".to_owned(), Node::Map(incidents).into()));
+        }
+        if let Some(lease) = self.reflex {
+            let text = format!("{}ms", lease.as_millis());
+            own.extend(options::entries([("reflexLease", Node::Text(text))]));
         }
         if let Some(options) = &self.eviction.options {
             own.extend(options::print(options));
@@ -223,6 +248,7 @@ struct Draft {
     memory_available: MemoryMeasure,
     patterns: Patterns,
     incidents: Option<Incidents>,
+    reflex: Option<Duration>,
     options: Option<Options>,
     cgroups: CgroupsDraft,
     unused: Vec<String>,
@@ -236,6 +262,10 @@ impl Draft {
         self.memory_available = section.choice("memoryAvailable", &MEASURES).unwrap_or_default();
         self.patterns = patterns(&mut section);
         self.incidents = section.section("incidents").and_then(incidents);
+        let lease = section.duration("reflexLease");
+        let lease = lease.map_or(REFLEX_LEASE, |lease| Duration::from_millis(lease.0));
+        let reflex = section.choice("reflex", &REFLEXES).unwrap_or(Reflex::Disabled);
+        self.reflex = (reflex == Reflex::Enabled).then_some(lease);
         self.options = Some(options::read(&mut section, defaults(self.mode)));
         if let Some(cgroups) = section.section("cgroups") {
             self.cgroups.read_own(cgroups);
@@ -276,6 +306,7 @@ impl Draft {
                     memory_available,
                     patterns,
                     incidents,
+                    reflex,
                     options: _,
                     cgroups,
                     unused,
@@ -287,6 +318,7 @@ impl Draft {
                     patterns,
                     incidents,
                     cgroups: cgroups.finish(options),
+                    reflex,
                     eviction,
                     limits,
                     unused,

@@ -129,6 +129,28 @@ pub enum Record<'a> {
         /// It was the watchdog that acted.
         by_watchdog: bool,
     },
+    /// Whom the reflex in the kernel would end at the threshold has changed.
+    Named {
+        /// Who.
+        workload: &'a WorkloadKey,
+    },
+    /// The reflex in the kernel found the threshold crossed.
+    Reflex {
+        /// Who was named to it.
+        workload: &'a WorkloadKey,
+        /// Processes that it sent SIGKILL.
+        killed: &'a [i32],
+        /// Processes that were no longer what they had been when they were named, or were protected.
+        doubted: &'a [i32],
+        /// What was available then, in bytes.
+        available: u64,
+        /// The threshold, in bytes.
+        threshold: u64,
+        /// Microseconds from finding it crossed until the last signal was sent.
+        took_us: u64,
+        /// Milliseconds from then until the agent saw it.
+        seen_after_ms: f64,
+    },
     /// A job was not done.
     NotDone {
         /// The job.

@@ -91,6 +91,25 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             };
             (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs{released}")])
         }
+        Record::Named { workload } => {
+            ("", vec![format!("the reflex would end {} at the threshold", workload.name)])
+        }
+        Record::Reflex { workload, killed, doubted, available, took_us, seen_after_ms, .. } => {
+            let left = amount(Signal::MemoryAvailable, *available);
+            let seen = format!("with {left} left, seen {seen_after_ms:.1} ms later");
+            let what = match (killed.len(), doubted.len()) {
+                (0, _) => {
+                    format!("held back from {}: it was no longer what was named", workload.name)
+                }
+                (killed, 0) => {
+                    format!("ended {killed} processes of {} in {took_us} µs", workload.name)
+                }
+                (killed, doubted) => {
+                    format!("ended {killed} processes of {}, and not {doubted}", workload.name)
+                }
+            };
+            (RED, vec![format!("the reflex {what}, {seen}")])
+        }
         Record::Warned { workload, message } => {
             (YELLOW, vec![format!("{} is warned: {message}", workload.name)])
         }

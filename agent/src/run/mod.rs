@@ -17,6 +17,7 @@ mod episode;
 mod jobs;
 mod kernel;
 mod pass;
+mod reflex;
 mod rehearse;
 mod remember;
 mod runtime;
@@ -35,6 +36,7 @@ use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use crate::sense::sweep::Sweeper;
 use crate::state::images::Memory;
 use crate::state::rules::Rules;
 use crate::state::{Depth, NodeState};
@@ -42,6 +44,7 @@ use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{Lost, Probes};
+pub use reflex::{Arming, open as open_reflex};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
 use std::collections::BTreeMap;
@@ -117,6 +120,10 @@ pub struct Setup {
     pub reload: Reload,
     /// The attached BPF programs; `None` without any.
     pub probes: Option<Probes>,
+    /// How cgroups are read.
+    pub sweeper: Sweeper,
+    /// The reflex, where it is wanted and there is one.
+    pub arming: Option<Arming>,
     /// What could not be had at start, each with its reason.
     pub missing: Vec<String>,
     /// Where records go.
@@ -151,6 +158,7 @@ struct Agent {
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
     lifeline: Arc<Lifeline>,
+    arming: Option<Arming>,
     reporter: Reporter,
     queue: Queue,
     keeper: Option<Keeper>,
@@ -226,6 +234,8 @@ impl Agent {
             policy,
             reload,
             probes: _,
+            sweeper,
+            arming,
             missing,
             reporter,
             queue,
@@ -235,6 +245,7 @@ impl Agent {
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
         let rules = policy.rules.clone();
         let mut state = NodeState::new(roots.clone(), layout, policy.measure, rules);
+        state.sweep_with(sweeper);
         state.pods_mut().set_pods_only(policy.pods_only);
         if let Some(path) = node_fs {
             state.disk_mut().watch(path);
@@ -255,6 +266,7 @@ impl Agent {
             job_number: 0,
             names: BTreeMap::new(),
             lifeline,
+            arming,
             reporter,
             queue,
             keeper,
@@ -279,7 +291,7 @@ impl Agent {
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),
-            live: wakers.live(),
+            live: wakers.live().into_iter().chain(self.state.swept()).collect(),
             missing: std::mem::take(&mut self.missing),
             thresholds: std::mem::take(&mut self.thresholds),
             workloads: self.state.workload_count(),
@@ -359,7 +371,7 @@ impl Agent {
                 self.state.has_departures() || self.quick_watches().any(|w| !w.is_below());
             wait = wait.min(if is_moving { RECOVERING } else { STUCK });
         }
-        wait.max(SHORTEST)
+        wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
     }
 
     fn on_tick(&mut self, wakers: &Wakers) {
@@ -404,6 +416,7 @@ impl Agent {
             }
         }
         let Some(at) = self.state.reading().map(|r| r.at) else { return };
+        self.look_at_reflex();
         let mut is_near = false;
         let mut is_below = false;
         for n in 0..self.watches.len() {
@@ -421,8 +434,9 @@ impl Agent {
             }
         }
         self.look_at_departures(at);
+        let calm = if is_near || is_below { Depth::Full } else { Depth::Swept };
         let (wanted, depth) = if thoroughly || self.local_due {
-            (Duration::ZERO, Depth::Full)
+            (Duration::ZERO, calm)
         } else if is_below {
             (FRESH, Depth::Memory)
         } else if self.quick_watches().any(Watch::is_imminent) {
@@ -431,7 +445,7 @@ impl Agent {
         } else if is_near || self.quick_watches().any(|w| w.episode.is_some()) {
             (FOLLOW, Depth::Full)
         } else {
-            (BACKSTOP, Depth::Full)
+            (BACKSTOP, calm)
         };
         self.local_due = false;
         if !is_below {

@@ -59,7 +59,13 @@ impl Agent {
         }
         self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
-        self.leave_last_resort(&snapshot);
+        let resort = self.last_resort(&snapshot);
+        self.arm_reflex(resort.as_ref().map(|(resort, first)| (resort, first)), || Decision {
+            snapshot: snapshot.clone(),
+            history: before.clone(),
+            plan: plan.clone(),
+        });
+        self.lifeline.leave(resort.map(|(resort, _)| resort));
         self.tell_of_local_pressure(&plan);
         if extent == Extent::Everything {
             self.ask_for_usage(&snapshot, at);
@@ -162,22 +168,18 @@ impl Agent {
         }
     }
 
-    /// Leaves the present ranking to the watchdog.
-    fn leave_last_resort(&self, snapshot: &Snapshot) {
+    /// The present ranking and the name of its first, for whoever has to act when this loop does not; `None` when nobody may be ended.
+    fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, WorkloadKey)> {
         let hard = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
-        let resort = hard.and_then(super::Watch::hard_need).map(|need| {
-            let ranking =
-                rank(snapshot, &self.policy.limits, &self.history, Signal::MemoryAvailable);
-            let may_go = |key: &WorkloadKey| {
-                snapshot.workloads.iter().any(|w| &w.key == key && w.protected.is_none())
-            };
-            let targets = ranking.iter().filter(|r| may_go(&r.workload));
-            LastResort {
-                need,
-                targets: targets.filter_map(|r| self.state.target(&r.workload)).take(16).collect(),
-            }
-        });
-        self.lifeline.leave(resort);
+        let need = hard.and_then(super::Watch::hard_need)?;
+        let ranking = rank(snapshot, &self.policy.limits, &self.history, Signal::MemoryAvailable);
+        let may_go = |key: &WorkloadKey| {
+            snapshot.workloads.iter().any(|w| &w.key == key && w.protected.is_none())
+        };
+        let ranked = ranking.into_iter().map(|r| r.workload).filter(|key| may_go(key));
+        let (keys, targets): (Vec<_>, Vec<_>) =
+            ranked.filter_map(|key| self.state.target(&key).map(|t| (key, t))).take(16).unzip();
+        Some((LastResort { need, targets }, keys.into_iter().next()?))
     }
 
     fn tell_of_local_pressure(&mut self, plan: &Plan) {

@@ -114,9 +114,17 @@ impl Watch {
                 None => Finding::Crossed(self.cadence.crossed(threshold).unwrap_or(at)),
             };
         }
-        let headroom = available - threshold;
+        if self.is_near() { Finding::Near } else { Finding::Clear }
+    }
+
+    /// Whether the threshold may be reached soon, or has been.
+    pub(super) fn is_near(&self) -> bool {
+        let (Some(available), Some(threshold)) = (self.available, self.nearest) else {
+            return false;
+        };
+        let headroom = available.saturating_sub(threshold);
         let is_soon = self.cadence.time_left(headroom).is_some_and(|left| left < SOON);
-        if is_soon || headroom < threshold / NEAR_PART { Finding::Near } else { Finding::Clear }
+        is_soon || headroom < threshold / NEAR_PART
     }
 
     /// Whether the threshold will be crossed any moment, at the present rate.
@@ -139,6 +147,11 @@ impl Watch {
     /// The need that the hard threshold stands for.
     pub(super) fn hard_need(&self) -> Option<Need> {
         need(self.signal, self.hard?)
+    }
+
+    /// Whether `available` is below the hard threshold.
+    pub(super) fn is_below_hard(&self, available: Option<u64>) -> bool {
+        matches!((available, self.hard), (Some(a), Some(t)) if a < t)
     }
 
     /// Whether the signal is below its nearest threshold now.

@@ -22,6 +22,7 @@ pub mod node;
 pub mod process;
 pub mod psi;
 pub mod runtime;
+pub mod sweep;
 pub mod tree;
 pub mod usage;
 

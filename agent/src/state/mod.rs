@@ -30,6 +30,7 @@ use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeReading;
 use crate::sense::process::{Process, ProcessId};
 use crate::sense::runtime::Inventory;
+use crate::sense::sweep::Sweeper;
 use crate::sense::tree::Tree;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
@@ -52,8 +53,10 @@ const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 pub enum Depth {
     /// What changes by the millisecond: just before a decision.
     Memory,
-    /// Everything.
+    /// Everything, of each workload by itself: nobody who holds a lock of the cgroup tree can hold this up.
     Full,
+    /// Everything, in one sweep over the tree where there is one: cheaper, for when nothing is near.
+    Swept,
 }
 
 /// Everything that is known of the node.
@@ -68,6 +71,7 @@ pub struct NodeState {
     tree: Tree,
     tree_read: Option<Boot>,
     tree_events: bool,
+    sweeper: Sweeper,
     cgroups: BTreeMap<u64, Tracked>,
     processes: Vec<Process>,
     departures: Departures,
@@ -96,6 +100,7 @@ impl NodeState {
             tree: Tree::default(),
             tree_read: None,
             tree_events: false,
+            sweeper: Sweeper::default(),
             cgroups: BTreeMap::new(),
             processes: Vec::new(),
             departures: Departures::default(),
@@ -114,6 +119,17 @@ impl NodeState {
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Reads cgroups by `sweeper` from now on.
+    pub fn sweep_with(&mut self, sweeper: Sweeper) {
+        self.sweeper = sweeper;
+    }
+
+    /// Where what is known of cgroups comes from, for people; `None` where files are all there is.
+    #[must_use]
+    pub fn swept(&self) -> Option<String> {
+        self.sweeper.shown()
     }
 
     /// Says that kernel events tell of every change to the tree from now on, so that it need not be read again.
@@ -222,6 +238,11 @@ impl NodeState {
             self.tree_read = Some(now);
         }
         self.follow_workloads();
+        if depth == Depth::Swept {
+            self.sweeper.sweep();
+        } else {
+            self.sweeper.forget();
+        }
         // With many workloads, first find out which are large enough to matter.
         let largest = if self.cgroups.len() > READ_IN_FULL {
             self.largest()
@@ -230,7 +251,9 @@ impl NodeState {
         };
         for id in largest {
             let Some(tracked) = self.cgroups.get_mut(&id) else { continue };
-            if depth == Depth::Full || tracked.current().is_none() {
+            if let Some(swept) = self.sweeper.of(id) {
+                tracked.take(swept, &mut self.buffer);
+            } else if depth != Depth::Memory || tracked.current().is_none() {
                 tracked.read(&mut self.buffer);
             } else {
                 tracked.read_memory(&mut self.buffer);
@@ -243,8 +266,15 @@ impl NodeState {
     fn largest(&mut self) -> Vec<u64> {
         let mut by_size = Vec::with_capacity(self.cgroups.len());
         for (id, tracked) in &mut self.cgroups {
-            tracked.read_current(&mut self.buffer);
-            by_size.push((tracked.current(), *id));
+            let swept = self.sweeper.of(*id).and_then(|swept| swept.usage);
+            let size = match swept {
+                Some(told) => Some(told.value),
+                None => {
+                    tracked.read_current(&mut self.buffer);
+                    tracked.current()
+                }
+            };
+            by_size.push((size, *id));
         }
         by_size.sort_unstable_by(|a, b| b.cmp(a));
         by_size.into_iter().take(READ_IN_FULL).map(|(_, id)| id).collect()

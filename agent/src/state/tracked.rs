@@ -12,6 +12,7 @@ use ebb_policy::snapshot::{
     WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Quantity, Time};
+use ebb_probes::Swept;
 use std::path::PathBuf;
 
 /// Processes looked at to learn what part a cgroup plays: the first ones made the others.
@@ -89,6 +90,20 @@ impl Tracked {
             (Some(before), Some(now)) => now > before,
             _ => false,
         };
+        self.last = Some((Boot::now(), usage));
+    }
+
+    /// Takes over what a sweep told of it, and reads the rest.
+    pub(super) fn take(&mut self, swept: &Swept, buffer: &mut Vec<u8>) {
+        let before = self.last.map(|(_, usage)| usage);
+        let mut usage = before.unwrap_or_default();
+        usage.take(swept);
+        if swept.anon.is_none() {
+            self.cgroup.read_memory(&mut usage, buffer);
+        }
+        self.cgroup.read_stall(&mut usage, buffer);
+        let before = before.and_then(|usage| usage.max_events);
+        self.ran_into_limit = before.zip(usage.max_events).is_some_and(|(a, b)| b > a);
         self.last = Some((Boot::now(), usage));
     }
 

@@ -35,6 +35,21 @@ pub(super) fn hog(rate: u64) -> Result<()> {
     grow(rate)
 }
 
+/// Take memory at once until only `floor` MiB are available, wait until there is a file `go`, then grow at full speed.
+pub(super) fn gated(floor: u64, go: &str) -> Result<()> {
+    let mut held = Vec::new();
+    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
+        held.push(vec![1_u8; MIB]);
+    }
+    ready();
+    while fs::metadata(go).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let grown = grow(0);
+    drop(held);
+    grown
+}
+
 /// Take memory at once until only `floor` MiB are available, then grow at `rate` MiB/s.
 pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
     let mut held = Vec::new();

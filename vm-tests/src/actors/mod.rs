@@ -62,6 +62,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         ["idle", mib] => memory::idle(number(mib)?),
         ["hog", rate] => memory::hog(number(rate)?),
         ["rush", floor, rate] => memory::rush(number(floor)?, number(rate)?),
+        ["gated", floor, go] => memory::gated(number(floor)?, go),
         ["dier", floor] => memory::dier(number(floor)?),
         ["stubborn", rate] => memory::stubborn(number(rate)?),
         ["leaderless", rate] => memory::leaderless(number(rate)?),

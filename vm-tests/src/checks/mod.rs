@@ -7,5 +7,6 @@ pub(crate) mod innocence;
 pub(crate) mod kernel;
 pub(crate) mod leaks;
 pub(crate) mod programs;
+pub(crate) mod reflex;
 pub(crate) mod runtime;
 pub(crate) mod sweep;

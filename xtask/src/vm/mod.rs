@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use payload::Test;
 use std::time::Instant;
 
+pub(crate) mod costs;
 pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod machine;

@@ -79,7 +79,9 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
         &told,
         "nothing: it is reported as unknown",
     ));
+    findings.push(usage(facts));
     findings.push(ending(facts));
+    findings.push(reflex(facts));
     findings
 }
 
@@ -165,6 +167,38 @@ fn event(
     }
 }
 
+fn usage(facts: &Facts) -> Finding {
+    let what = "read what workloads use";
+    match &facts.sweep {
+        Ok(by) => Finding { what, standing: Standing::Live, by: by.clone(), advice: None },
+        Err(why) => Finding {
+            what,
+            standing: Standing::Degraded,
+            by: "files of each workload".into(),
+            advice: Some(format!("{why}; programs iterate over cgroups from Linux 6.1 on")),
+        },
+    }
+}
+
+fn reflex(facts: &Facts) -> Finding {
+    let what = "end a workload while ebb is held up";
+    match &facts.reflex {
+        Ok(()) => Finding {
+            what,
+            standing: Standing::Live,
+            by: "SIGKILL by the kernel itself, where `ebb.reflex` is `enabled`; a watchdog thread"
+                .into(),
+            advice: None,
+        },
+        Err(why) => Finding {
+            what,
+            standing: Standing::Degraded,
+            by: "a watchdog thread".into(),
+            advice: Some(format!("no reflex: {why}")),
+        },
+    }
+}
+
 fn ending(facts: &Facts) -> Finding {
     let what = "end a workload";
     if !facts.may_kill {
@@ -246,6 +280,8 @@ mod tests {
                 psi: true,
             },
             pressure_trigger: Ok(500_000),
+            sweep: Ok("one sweep".into()),
+            reflex: Ok(()),
             is_root: true,
             may_kill: true,
         }
@@ -271,6 +307,22 @@ mod tests {
         let finding = find(&findings, "learn of OOM kills");
         assert_eq!(finding.standing, Standing::Degraded);
         assert!(finding.advice.as_ref().unwrap().contains("CAP_BPF"));
+    }
+
+    #[test]
+    fn a_kernel_without_sweep_or_reflex_names_what_is_used_and_why() {
+        let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
+        facts.sweep = Err("this kernel has no function bpf_iter_cgroup".into());
+        facts.reflex = Err("this kernel has no function bpf_send_signal_task".into());
+        let findings = findings(&facts);
+        for (what, by) in [
+            ("read what workloads use", "files of each workload"),
+            ("end a workload while ebb is held up", "a watchdog thread"),
+        ] {
+            let finding = find(&findings, what);
+            assert_eq!((finding.standing, finding.by.as_str()), (Standing::Degraded, by));
+            assert!(finding.advice.as_ref().unwrap().contains("no function"));
+        }
     }
 
     #[test]

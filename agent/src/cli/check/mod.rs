@@ -10,9 +10,12 @@ use super::{Failure, colour, event_loop};
 use crate::report::Output;
 use crate::sense::host::{CgroupLayout, Interfaces};
 use crate::sense::psi::Trigger;
+use crate::sense::sweep::Sweeper;
 use crate::sense::tree::Tree;
 use anyhow::{Context as _, anyhow};
-use ebb_probes::{Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes};
+use ebb_probes::{
+    Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
+};
 use findings::{Finding, Standing, findings, is_needed};
 use nix::unistd::Uid;
 use serde::Serialize;
@@ -39,6 +42,10 @@ struct Facts {
     interfaces: Interfaces,
     /// Window of the shortest pressure trigger that was accepted, in microseconds, or why none was.
     pressure_trigger: Result<u32, String>,
+    /// How a sweep tells what all cgroups use, or why there is none.
+    sweep: Result<String, String>,
+    /// Why there is no reflex, if there is none.
+    reflex: Result<(), String>,
     is_root: bool,
     may_kill: bool,
 }
@@ -81,6 +88,13 @@ impl Facts {
         let is_root = Uid::effective().is_root();
         Ok(Self {
             programs: programs.context("cannot try the BPF programs")?,
+            sweep: match cgroups.unified() {
+                Some(root) => {
+                    Sweeper::open(root, &kernel).map(|sweeper| sweeper.shown().unwrap_or_default())
+                }
+                None => Err("the memory controller is not on cgroup v2".into()),
+            },
+            reflex: Reflex::open(&kernel).map(drop),
             interfaces: Interfaces::detect(&roots.proc, tree.as_ref()),
             pressure_trigger: Trigger::best(&roots.proc.join("pressure/memory"))
                 .map(|trigger| trigger.window_us)

@@ -1,0 +1,262 @@
+//! Keeping the reflex armed: whom the policy would end now is named to the kernel, which acts when this loop cannot.
+//!
+//! ```text
+//!  pass ─► near the hard threshold ─► name the first of the ranking, for one lease
+//!      └─► not near                ─► name nobody
+//!  look ─► it has fired ─► report, begin the departure, finish with the means of every other eviction
+//!      └─► below the threshold and it has not ─► name nobody: from here on the loop decides
+//! ```
+//! Nobody is named below the threshold or while something is on its way out: the kernel would end the next before the last has given anything back.
+//! The lease is renewed while the threshold is near, so a loop that has stopped leaves a reflex that soon ends nobody.
+
+use super::Agent;
+use crate::act::{self, LastResort, Mode, Need, Step, Target};
+use crate::clock::Boot;
+use crate::report::incident::Decision;
+use crate::report::{Record, amount};
+use crate::sense::meminfo::Measure;
+use crate::sense::node::NodeSensor;
+use ebb_policy::Signal;
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+/// The reflex of this host and how it is used.
+pub struct Arming {
+    reflex: Reflex,
+    lease: Duration,
+    named: Option<Named>,
+    /// Whom it was told last that it would end.
+    told: Option<Target>,
+    /// The reason told last why nobody could be named.
+    trouble: Option<String>,
+}
+
+/// Who is named to the kernel.
+struct Named {
+    target: Target,
+    key: WorkloadKey,
+    /// What it was chosen on.
+    decision: Decision,
+}
+
+impl Arming {
+    /// Uses `reflex`, and names somebody for `lease` at a time.
+    #[must_use]
+    pub fn new(reflex: Reflex, lease: Duration) -> Self {
+        Self { reflex, lease, named: None, told: None, trouble: None }
+    }
+}
+
+impl Agent {
+    /// How soon somebody who is named has to be named again.
+    pub(super) fn renew_within(&self) -> Option<Duration> {
+        let arming = self.arming.as_ref()?;
+        arming.named.is_some().then(|| arming.lease / 2)
+    }
+
+    /// Names the first of the ranking while the hard threshold is near, and nobody otherwise.
+    pub(super) fn arm_reflex(
+        &mut self,
+        resort: Option<(&LastResort, &WorkloadKey)>,
+        decision: impl FnOnce() -> Decision,
+    ) {
+        let Some(arming) = &mut self.arming else { return };
+        let is_near =
+            self.watches.iter().any(|w| w.signal == Signal::MemoryAvailable && w.is_near());
+        let is_quiet = !self.state.has_departures();
+        let first = resort.filter(|_| is_near && is_quiet).and_then(|(resort, key)| {
+            let Need::MemoryBelow { bytes } = resort.need else { return None };
+            Some((bytes, resort.targets.first()?, key))
+        });
+        let result = match first {
+            Some((line, target, key)) => {
+                let measure = self.policy.measure;
+                let armed = name(arming, target, line, measure, &mut self.sensor, &self.roots.proc);
+                if armed.is_ok() {
+                    if arming.told.as_ref() != Some(target) {
+                        self.reporter.tell(&Record::Named { workload: key });
+                        arming.told = Some(target.clone());
+                    }
+                    let (target, key) = (target.clone(), key.clone());
+                    arming.named = Some(Named { target, key, decision: decision() });
+                    return;
+                }
+                armed
+            }
+            None => {
+                arming.told = None;
+                Ok(())
+            }
+        };
+        // Whoever was named before is not to be ended any more, unless that has just happened: the next look takes it in.
+        if !matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
+            arming.named = None;
+        }
+        let trouble = match result {
+            Ok(()) | Err(Trouble::Passing) => return,
+            Err(Trouble::Lasting(trouble)) => trouble,
+        };
+        if arming.trouble.as_ref() != Some(&trouble) {
+            self.reporter.tell(&Record::Degraded { what: format!("the reflex: {trouble}") });
+            arming.trouble = Some(trouble);
+        }
+    }
+
+    /// Takes in what the reflex did; below the hard threshold takes the decision back from it.
+    pub(super) fn look_at_reflex(&mut self) {
+        self.take_in_shot();
+        let Some(arming) = &mut self.arming else { return };
+        let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
+        let available = self.state.memory_available();
+        if !watch.is_some_and(|watch| watch.is_below_hard(available)) {
+            return;
+        }
+        if let Err(ArmError::Fired) = arming.reflex.disarm() {
+            // Just now.
+            self.take_in_shot();
+        } else {
+            arming.named = None;
+        }
+    }
+
+    fn take_in_shot(&mut self) {
+        let Some(arming) = &mut self.arming else { return };
+        // Before anybody was named there is nothing to see, and the look is a system call.
+        if arming.named.is_none() {
+            return;
+        }
+        let shot = match arming.reflex.shot() {
+            Ok(Some(shot)) => shot,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the reflex could not be looked at");
+                return;
+            }
+        };
+        let Some(named) = arming.named.take() else { return };
+        self.take_shot(&shot, named);
+    }
+
+    fn take_shot(&mut self, shot: &Shot, named: Named) {
+        let at = Boot(u64::try_from(shot.at.as_nanos()).unwrap_or(u64::MAX));
+        let available = u64::try_from(shot.available).unwrap_or(0);
+        let Named { target, key, decision } = named;
+        let workload = decision.snapshot.workloads.iter().find(|workload| workload.key == key);
+        let memory = workload.and_then(|workload| workload.stats.as_ref()?.memory);
+        let free = memory.and_then(|memory| memory.working_set()).unwrap_or(0);
+        self.reporter.tell(&Record::Reflex {
+            workload: &key,
+            killed: &shot.killed,
+            doubted: &shot.doubted,
+            available,
+            threshold: u64::try_from(shot.line).unwrap_or(0),
+            took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),
+            seen_after_ms: crate::report::ms(Boot::now().since(at)),
+        });
+        let watch = self.watches.iter_mut().find(|w| w.signal == Signal::MemoryAvailable);
+        if let Some(watch) = watch {
+            let episode = watch.episode.get_or_insert_with(|| super::episode::Episode::begin(at));
+            let what = if shot.killed.is_empty() {
+                "the reflex held back"
+            } else {
+                "killed by the reflex"
+            };
+            let left = amount(Signal::MemoryAvailable, available);
+            episode.note(what, at, Some(format!("{}, with {left} left", key.name)));
+            episode.keep(|| decision);
+        }
+        if shot.killed.is_empty() {
+            return;
+        }
+        // What it may have left alive (those beyond the most it can name, those born meanwhile) goes the usual way.
+        if let Target::Pod { uid, .. } = &target {
+            self.state.pods_mut().note_evicted(uid);
+        }
+        self.state.departures().begin(key, target.clone(), Duration::ZERO, free);
+        self.give(target, Step::Kill, None);
+    }
+}
+
+/// Why nobody is named.
+enum Trouble {
+    /// It is the way of things: they have ended, are protected, or it has fired.
+    Passing,
+    /// It will not be better next time.
+    Lasting(String),
+}
+
+impl From<ArmError> for Trouble {
+    fn from(error: ArmError) -> Self {
+        match error {
+            ArmError::Nobody | ArmError::Protected | ArmError::Fired => Self::Passing,
+            ArmError::Unknown | ArmError::Failed(_) => Self::Lasting(format!("{error:#}")),
+        }
+    }
+}
+
+/// Names the processes of `target` to the kernel.
+fn name(
+    arming: &mut Arming,
+    target: &Target,
+    line: u64,
+    measure: Measure,
+    sensor: &mut NodeSensor,
+    proc: &Path,
+) -> Result<(), Trouble> {
+    let cgroup = match target {
+        Target::Cgroup { id, .. } => *id,
+        // Its containers are side by side in the pod's own.
+        Target::Pod { payloads, .. } => {
+            let pod = payloads.first().and_then(|payload| payload.path.parent());
+            let pod = pod.and_then(|path| std::fs::metadata(path).ok());
+            pod.ok_or(Trouble::Passing)?.ino()
+        }
+        Target::Process { .. } => {
+            let why = "it ends cgroups, and workloads are processes here";
+            return Err(Trouble::Lasting(why.into()));
+        }
+    };
+    let processes = act::members(target, proc, MOST_PROCESSES).map_err(|_| Trouble::Passing)?;
+    // Last of all: the kernel measures from this on.
+    let available = sensor.read_memory().ok().and_then(|memory| memory.available_by(measure));
+    let available = available.filter(|available| *available >= line).ok_or(Trouble::Passing)?;
+    let armament = Armament {
+        cgroup,
+        processes: processes.into_iter().map(|p| (p.pid, p.start)).collect(),
+        available,
+        gauge: gauge(measure),
+        line,
+        lease: arming.lease,
+    };
+    arming.reflex.arm(&armament)?;
+    Ok(())
+}
+
+/// What available memory goes up and down with, by its meaning.
+fn gauge(measure: Measure) -> Gauge {
+    match measure {
+        Measure::WorkingSet => Gauge { anon: -1, file: -1, inactive_file: 1, ..Gauge::default() },
+        Measure::MemAvailable => Gauge {
+            free: 1,
+            inactive_file: 1,
+            active_file: 1,
+            slab_reclaimable: 1,
+            ..Gauge::default()
+        },
+    }
+}
+
+/// Puts the reflex into the kernel; says why there is none, where the configuration asks for one.
+///
+/// # Errors
+/// What is missing, for people.
+pub fn open(lease: Duration, mode: Mode, host: &HostSupport) -> Result<Arming, String> {
+    if mode == Mode::DryRun {
+        return Err("the reflex: a dry run ends nobody".into());
+    }
+    let reflex = Reflex::open(host).map_err(|why| format!("the reflex: {why}"))?;
+    Ok(Arming::new(reflex, lease))
+}

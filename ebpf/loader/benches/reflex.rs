@@ -1,0 +1,139 @@
+//! How long the reflex takes from a crossed line to the signal and to the end of the process, and what watching costs beside reading files.
+//!
+//! Prints a table in Markdown. Needs root, the BPF objects, a cgroup v2 hierarchy and huge pages for anonymous memory: one
+//! touch of such a page moves the kernel's counter at once, so the moment of the crossing is known to a fraction of a millisecond.
+use ebb_probes::{Armament, Gauge, Reflex, survey};
+use nix::libc::{MADV_HUGEPAGE, madvise};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::time::{ClockId, clock_gettime};
+use std::error::Error;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+const ROUNDS: usize = 200;
+const HUGE: usize = 2 << 20;
+/// What is said to be available; only the change matters.
+const AVAILABLE: u64 = 1 << 40;
+/// The line is this far below: crossed by two huge pages, and not by one.
+const ROOM: u64 = 3 << 20;
+/// Falls by what processes take, and by nothing else.
+const GAUGE: Gauge =
+    Gauge { free: 0, inactive_file: 0, active_file: 0, anon: -1, file: 0, slab_reclaimable: 0 };
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut reflex = Reflex::open(&survey())?;
+    let cgroup = hierarchy()?.join(format!("ebb-bench-{}", std::process::id()));
+    fs::create_dir(&cgroup)?;
+    let measured = measure(&mut reflex, &cgroup);
+    fs::remove_dir(&cgroup)?;
+    let [mut to_shot, mut to_end, mut arming] = measured?;
+    println!("| | p50 | p99 | most |\n|---|---|---|---|");
+    row("from the crossing to the signal", &mut to_shot);
+    row("from the crossing to the end of the process", &mut to_end);
+    row("arming anew", &mut arming);
+    row("one look at /proc/meminfo", &mut looks()?);
+    Ok(())
+}
+
+fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box<dyn Error>> {
+    let (mut to_shot, mut to_end, mut arming) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut victim = Command::new("sleep").arg("1000").spawn()?;
+        fs::write(cgroup.join("cgroup.procs"), victim.id().to_string())?;
+        let armament = Armament {
+            cgroup: fs::metadata(cgroup)?.ino(),
+            processes: vec![identity(&victim)?],
+            available: AVAILABLE,
+            gauge: GAUGE,
+            line: AVAILABLE - ROOM,
+            lease: Duration::from_secs(60),
+        };
+        let before = now()?;
+        reflex.arm(&armament)?;
+        arming.push(now()? - before);
+        let crossed = cross()?;
+        victim.wait()?;
+        let ended = now()?;
+        let shot = loop {
+            if let Some(shot) = reflex.shot()? {
+                break shot;
+            }
+        };
+        // Something else on this machine may have crossed the line a moment before.
+        to_shot.push((shot.at + shot.took).saturating_sub(crossed));
+        to_end.push(ended.saturating_sub(crossed));
+    }
+    Ok([to_shot, to_end, arming])
+}
+
+/// Take two huge pages and give them back; returns when the second was there.
+fn cross() -> Result<Duration, Box<dyn Error>> {
+    let length = NonZeroUsize::new(3 * HUGE).ok_or("no length")?;
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+    let at = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE)? };
+    // SAFETY: advice on a mapping that is ours alone.
+    unsafe { madvise(at.as_ptr(), length.get(), MADV_HUGEPAGE) };
+    let first: NonNull<u8> = at.cast();
+    let aligned = first.as_ptr().align_offset(HUGE);
+    for page in 0..2 {
+        // SAFETY: three times the size holds two aligned pages, and nobody else knows of them.
+        unsafe { first.add(aligned + page * HUGE).write_volatile(1) };
+    }
+    let crossed = now()?;
+    // The line must stay crossed until it has been seen to be.
+    std::thread::sleep(Duration::from_millis(3));
+    // SAFETY: it is ours alone, and nothing refers to it any more.
+    unsafe { munmap(at, length.get())? };
+    Ok(crossed)
+}
+
+/// What the agent does where the reflex looks at counters.
+fn looks() -> Result<Vec<Duration>, Box<dyn Error>> {
+    let file = fs::File::open("/proc/meminfo")?;
+    let mut text = [0; 8192];
+    let look = |_| {
+        let before = now()?;
+        let length = file.read_at(&mut text, 0)?;
+        std::hint::black_box(std::str::from_utf8(text.get(..length).unwrap_or_default())?);
+        Ok::<_, Box<dyn Error>>(now()? - before)
+    };
+    (0..ROUNDS * 10).map(look).collect()
+}
+
+fn row(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    let nearest = |percent: usize| {
+        let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
+        times.get(rank).map_or(0, Duration::as_micros)
+    };
+    println!("| {what} | {} µs | {} µs | {} µs |", nearest(50), nearest(99), nearest(100));
+}
+
+fn identity(child: &Child) -> Result<(i32, u64), Box<dyn Error>> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+    let fields = stat.rsplit_once(") ").ok_or("an odd stat file")?.1;
+    // The 22nd field; the third is the first behind the name.
+    let start = fields.split(' ').nth(19).ok_or("a short stat file")?.parse()?;
+    Ok((i32::try_from(child.id())?, start))
+}
+
+/// Where cgroup v2 is mounted.
+fn hierarchy() -> Result<PathBuf, Box<dyn Error>> {
+    let mounts = fs::read_to_string("/proc/mounts")?;
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (dir, kind) = (fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(dir))
+    });
+    mount.ok_or_else(|| "cgroup v2 is not mounted".into())
+}
+
+fn now() -> Result<Duration, nix::Error> {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from)
+}

@@ -1,0 +1,123 @@
+//! What a sweep costs beside files, on every kernel that has one: the guest measures (`vm-tests/src/bench/sweep.rs`), here it becomes a table.
+use super::lab::Lab;
+use super::machine::Verdict;
+use super::matrix::Matrix;
+use super::payload::Test;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+/// What one guest found, in microseconds of processor time for one pass over all cgroups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Costs {
+    program: String,
+    files: u64,
+    cgroups: u64,
+    sweep: u64,
+    opened: u64,
+    kept: u64,
+}
+
+/// Measure on every kernel of the matrix and return the section of `docs/benchmarks.md`.
+///
+/// # Errors
+/// When one could not be measured.
+pub(crate) fn run() -> Result<String> {
+    let names: Vec<String> =
+        Matrix::load()?.select(&[])?.into_iter().map(|kernel| kernel.name).collect();
+    let mut lab = Lab::open(&names)?;
+    let benches = lab.payload.benches()?;
+    let tests: Vec<Test> =
+        benches.into_iter().filter(|test| test.name.starts_with("sweep_")).collect();
+    let mut jobs = Vec::new();
+    for (kernel, image) in lab.kernels.clone() {
+        jobs.extend(lab.jobs(&kernel, &image, &tests, 0)?);
+    }
+    // One at a time: two guests on two cores would measure each other.
+    let reports = lab.run(jobs, 1, super::summary::progress)?;
+    let mut rows = Vec::new();
+    for name in &names {
+        let Some((job, report)) = reports.iter().find(|(job, _)| job.kernel == *name) else {
+            continue;
+        };
+        let dir = job.unpack_files()?;
+        for (test, verdict) in &report.verdicts {
+            match verdict {
+                Verdict::Pass => {}
+                // A kernel without sweeps has nothing to compare.
+                Verdict::Skip(_) => continue,
+                Verdict::Fail(why) => bail!("{test} could not be measured on {name}: {why}"),
+            }
+            let path = dir.join(test).join("costs");
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            rows.push((name.clone(), costs(&text)?));
+        }
+    }
+    Ok(render(&rows, &lab.conditions()))
+}
+
+fn costs(text: &str) -> Result<Costs> {
+    let values: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(' ')).collect();
+    let value = |key: &str| values.get(key).with_context(|| format!("the guest left no {key}"));
+    let number = |key: &str| -> Result<u64> {
+        value(key)?.parse().with_context(|| format!("{key} is no number"))
+    };
+    Ok(Costs {
+        program: (*value("program")?).to_owned(),
+        files: number("files")?,
+        cgroups: number("cgroups")?,
+        sweep: number("sweep")?,
+        opened: number("opened")?,
+        kept: number("kept")?,
+    })
+}
+
+fn render(rows: &[(String, Costs)], conditions: &str) -> String {
+    let mut text = format!(
+        "## Knowing every cgroup's memory\n\n\
+         Conditions: {conditions}; guest with 2 CPUs and 1536 MiB; cgroups without processes, two levels below one; kernels without a cgroup iterator are left out.\n\
+         Processor time of one pass over all of them, mean of several: one sweep; the same values from files that are opened, read and closed; the same from files kept open.\n\
+         In brackets: how many times the sweep's.\n\n\
+         | kernel | cgroups | program | sweep | files each | opened | kept open |\n|---|---|---|---|---|---|---|\n"
+    );
+    for (kernel, costs) in rows {
+        let Costs { program, files, cgroups, sweep, opened, kept } = costs;
+        let times =
+            |other: u64| format!("{} ({} ×)", ms(other), tenths(other * 10 / (*sweep).max(1)));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {kernel} | {cgroups} | `{program}` | {} | {files} | {} | {} |",
+            ms(*sweep),
+            times(*opened),
+            times(*kept)
+        );
+    }
+    text
+}
+
+fn ms(micros: u64) -> String {
+    format!("{} ms", tenths(micros / 100))
+}
+
+fn tenths(value: u64) -> String {
+    format!("{}.{}", value / 10, value % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_left_becomes_a_row_with_ratios() {
+        let left =
+            "program sweep_kfuncs\nfiles 9\ncgroups 500\nsweep 1000\nopened 25300\nkept 9000\n";
+        let text = render(&[("7".into(), costs(left).unwrap())], "here");
+        let row = "| 7 | 500 | `sweep_kfuncs` | 1.0 ms | 9 | 25.3 ms (25.3 ×) | 9.0 ms (9.0 ×) |";
+        assert!(text.contains(row), "{text}");
+        assert!(costs("program x\n").is_err());
+    }
+}
