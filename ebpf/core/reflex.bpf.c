@@ -9,7 +9,9 @@
  * A shot is fired once, at processes that were looked at when they were named and are looked at again: same start, same
  * cgroup. One that is not the one that was named stops the shot altogether; one that has ended does not.
  * The line is watched by a timer, which waits as long as the room above it allows and runs only while the lease does, and
- * at the begin of every reclaim.
+ * at the begin of every reclaim. The kernel lets a program send a signal only while a user's address space is in use, which
+ * is not so when a timer finds its processor idle: then the next user's page fault or reclaim fires, which below the line is
+ * as a rule the leak's own.
  */
 #include "kernel.h"
 #include "wire.h"
@@ -128,8 +130,11 @@ struct css_set___controlled {
 	struct cgroup_subsys_state *subsys[1];
 };
 
-struct task_struct___flags {
+struct mm_struct;
+
+struct task_struct___more {
 	unsigned int flags;
+	struct mm_struct *mm;
 };
 
 #pragma clang attribute pop
@@ -221,9 +226,9 @@ static __always_inline bool measure(struct ebb_reflex *reflex, s64 *pages)
 /* Whether a process may be ended at all. */
 static __always_inline bool may_end(struct task_struct *task, s32 agent)
 {
-	struct task_struct___flags *flags = (void *)task;
+	struct task_struct___more *more = (void *)task;
 
-	return task->tgid != 1 && task->tgid != agent && !(flags->flags & PF_KTHREAD) &&
+	return task->tgid != 1 && task->tgid != agent && !(more->flags & PF_KTHREAD) &&
 	       task->signal->oom_score_adj != OOM_SCORE_ADJ_MIN;
 }
 
@@ -244,6 +249,8 @@ static long check(u32 index, void *context)
 	if (index >= EBB_REFLEX_TARGETS)
 		return 1;
 	target = &reflex->targets[index];
+	if (target->fate == EBB_FATE_KILLED)
+		return 0;
 	task = bpf_task_from_pid(target->pid);
 	if (!task) {
 		target->fate = EBB_FATE_GONE;
@@ -267,7 +274,7 @@ static long end(u32 index, void *context)
 	if (index >= EBB_REFLEX_TARGETS)
 		return 1;
 	target = &reflex->targets[index];
-	if (target->fate == EBB_FATE_GONE)
+	if (target->fate == EBB_FATE_GONE || target->fate == EBB_FATE_KILLED)
 		return 0;
 	task = bpf_task_from_pid(target->pid);
 	if (!task) {
@@ -276,7 +283,9 @@ static long end(u32 index, void *context)
 	}
 	if (is_same(task, target) && may_end(task, reflex->agent)) {
 		if (bpf_send_signal_task(task, SIGKILL, bpf_core_enum_value(enum pid_type, PIDTYPE_TGID), 0)) {
+			/* Signals that cannot be sent from here wait their turn, one for each processor. */
 			target->fate = EBB_FATE_REFUSED;
+			reflex->refused++;
 		} else {
 			target->fate = EBB_FATE_KILLED;
 			reflex->killed++;
@@ -287,6 +296,14 @@ static long end(u32 index, void *context)
 	}
 	bpf_task_release(task);
 	return 0;
+}
+
+/* Whether the kernel lets a signal be sent from here. */
+static __always_inline bool may_send(void)
+{
+	struct task_struct___more *current = (void *)bpf_get_current_task_btf();
+
+	return current->mm != NULL;
 }
 
 /*
@@ -300,24 +317,37 @@ static __always_inline u64 pull(struct ebb_reflex *reflex)
 	if (reflex->state != EBB_REFLEX_ARMED)
 		return 0;
 	if (now >= reflex->until_ns) {
-		turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_FREE);
+		turn(&reflex->state, EBB_REFLEX_ARMED, reflex->killed ? EBB_REFLEX_SHOT : EBB_REFLEX_FREE);
 		return 0;
 	}
 	if (!measure(reflex, &pages))
 		return WAIT_MOST_NS;
-	if (pages >= reflex->line) {
+	/* Once begun it is brought to its end, whatever the first ones have given back. */
+	if (pages >= reflex->line && !reflex->killed) {
+		reflex->crossed = 0;
 		wait = (pages - reflex->line) * WAIT_PER_PAGE_NS;
 		return wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
 	}
+	reflex->crossed = 1;
+	if (!may_send())
+		return WAIT_LEAST_NS;
 	/* From here on nobody else fires, and nobody names others. */
 	if (!turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_BUSY))
 		return 0;
-	reflex->fired_ns = now;
-	reflex->pages = pages;
+	if (!reflex->killed) {
+		reflex->fired_ns = now;
+		reflex->pages = pages;
+	}
+	reflex->refused = 0;
 	bpf_loop(reflex->count, check, &reflex, 0);
 	if (!reflex->doubts)
 		bpf_loop(reflex->count, end, &reflex, 0);
 	reflex->done_ns = bpf_ktime_get_boot_ns();
+	if (reflex->refused && !reflex->doubts) {
+		/* Some are left: again, and soon. */
+		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_ARMED);
+		return WAIT_LEAST_NS;
+	}
 	turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_SHOT);
 	return 0;
 }
@@ -373,6 +403,17 @@ static long find_node(u32 index, void *context)
 		finding->nodes->at[place] = (u64)node;
 		finding->nodes->count = place + 1;
 	}
+	return 0;
+}
+
+/* A user takes memory: only looked at while the line is known to be crossed. */
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(reflex_fault)
+{
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+
+	if (reflex && reflex->crossed)
+		pull(reflex);
 	return 0;
 }
 
@@ -471,7 +512,14 @@ int reflex_arm(void *context)
 		    !turn(&reflex->state, EBB_REFLEX_SHOT, EBB_REFLEX_BUSY))
 			return EBB_ANSWER_SHOT;
 	}
+	if (reflex->killed && reflex->fired_ns != asked->seen_ns) {
+		/* It was not done yet. */
+		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_SHOT);
+		return EBB_ANSWER_SHOT;
+	}
 	reflex->count = 0;
+	reflex->crossed = 0;
+	reflex->refused = 0;
 	reflex->doubts = 0;
 	reflex->killed = 0;
 	reflex->fired_ns = 0;

@@ -158,6 +158,8 @@ struct ebb_reflex {
 	ebb_u32 count;
 	ebb_u32 doubts;
 	ebb_u32 killed;
+	ebb_u32 refused;
+	ebb_u32 reserved;
 	ebb_u64 cgroup;
 	ebb_u64 until_ns;
 	ebb_u64 fired_ns;
@@ -172,7 +174,7 @@ struct ebb_reflex {
 	ebb_i32 file;
 	ebb_i32 slab_reclaimable;
 	ebb_i32 agent;
-	ebb_u32 reserved;
+	ebb_u32 crossed;
 	struct ebb_target targets[EBB_REFLEX_TARGETS];
 };
 
@@ -270,7 +272,7 @@ _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layo
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_arm) == 1104, "size is part of the layout");
-_Static_assert(sizeof(struct ebb_reflex) == 1640, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_reflex) == 1648, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_swept) == 184, "size is part of the layout");
 

@@ -131,7 +131,7 @@ pub(crate) struct Way {
 /// Name of the object with all Rust programs; each family of C programs has one of its own.
 pub(crate) const RUST_OBJECT: &str = "probes";
 
-/// Kernel functions that programs call, and the one that stands for the iterator they run in.
+/// Kernel functions that programs call, the one that stands for the iterator they run in, and the type of a tracepoint that some do without.
 pub(crate) static CALLED: &[&str] = &[
     "bpf_get_mem_cgroup",
     "bpf_iter_cgroup",
@@ -143,6 +143,7 @@ pub(crate) static CALLED: &[&str] = &[
     "bpf_send_signal_task",
     "bpf_task_from_pid",
     "bpf_task_release",
+    "btf_trace_page_fault_user",
     "cgroup_rstat_flush",
 ];
 

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Kernel functions without which there is no reflex.
 const CALLS: [&str; 3] = ["bpf_task_from_pid", "bpf_task_release", "bpf_send_signal_task"];
 
+/// The tracepoint of users' page faults, as the kernel's types name it.
+const FAULTS: &str = "btf_trace_page_fault_user";
+
 /// Processes that can be named at once; a cgroup with more than these is for user space to finish.
 pub const MOST_PROCESSES: usize = TARGETS;
 
@@ -121,7 +124,8 @@ impl Reflex {
         // Without the directory the kernel knows of no other node than the first.
         let nodes = nodes.map_or(Some(1), |text| highest(&text)?.checked_add(1));
         let nodes = nodes.ok_or("the number of NUMA nodes is unknown")?;
-        let trigger = Trigger::open().map_err(|Refusal(reason)| reason)?;
+        let has_faults = host.functions.contains(FAULTS);
+        let trigger = Trigger::open(has_faults).map_err(|Refusal(reason)| reason)?;
         Ok(Self { trigger, page, nodes, seen_ns: 0, is_armed: false })
     }
 
@@ -151,6 +155,7 @@ impl Reflex {
         }
         self.ask(&arm)?;
         self.is_armed = true;
+        self.trigger.watch_faults(true);
         Ok(self.trigger.look().map_err(ArmError::Failed)?.count as usize)
     }
 
@@ -165,6 +170,7 @@ impl Reflex {
         match self.ask(&self.blank()) {
             Ok(()) | Err(ArmError::Nobody) => {
                 self.is_armed = false;
+                self.trigger.watch_faults(false);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -182,6 +188,7 @@ impl Reflex {
         }
         self.seen_ns = reflex.fired_ns;
         self.is_armed = false;
+        self.trigger.watch_faults(false);
         let of = |wanted| {
             let targets = reflex.targets.iter().take(reflex.count as usize);
             targets.filter(|t| t.fate == wanted).map(|t| t.pid).collect()

@@ -84,6 +84,10 @@ pub struct Reflex {
     pub doubts: u32,
     /// Targets that were sent SIGKILL.
     pub killed: u32,
+    /// Targets that the kernel would not send a signal to the last time; they are tried again.
+    pub refused: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Id of the cgroup that was named.
     pub cgroup: u64,
     /// When the lease ends.
@@ -112,8 +116,8 @@ pub struct Reflex {
     pub slab_reclaimable: i32,
     /// See `free`.
     pub agent: i32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 while the line is known to be crossed and nobody could be sent a signal yet.
+    pub crossed: u32,
     /// The processes.
     pub targets: [Target; TARGETS],
 }
@@ -160,5 +164,5 @@ pub mod answer {
 
 const _: () = {
     assert!(size_of::<Arm>() == 1104);
-    assert!(size_of::<Reflex>() == 1640);
+    assert!(size_of::<Reflex>() == 1648);
 };

@@ -52,8 +52,8 @@ fn claims() -> Claims {
         slab_reclaimable agent nodes count reserved processes);
     layout!(claims, Target, "ebb_target", start_ns cgroup pid fate);
     layout!(claims, Reflex, "ebb_reflex",
-        state count doubts killed cgroup until_ns fired_ns done_ns base line pages free
-        inactive_file active_file anon file slab_reclaimable agent reserved targets);
+        state count doubts killed refused reserved cgroup until_ns fired_ns done_ns base line pages free
+        inactive_file active_file anon file slab_reclaimable agent crossed targets);
     numbers!(claims, reflex_state, "EBB_REFLEX_", FREE ARMED BUSY SHOT);
     numbers!(claims, fate, "EBB_FATE_", NONE KILLED GONE DOUBT REFUSED);
     numbers!(claims, answer, "EBB_ANSWER_", ARMED NOBODY PROTECTED SHOT UNKNOWN);

@@ -5,14 +5,19 @@ use ebb_wire::{Arm, Reflex};
 use libbpf_rs::{
     ErrorExt as _, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput,
 };
+use std::ffi::OsStr;
 use std::io;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Name of the object with the reflex.
 pub(crate) const OBJECT: &str = "reflex";
 
-/// The program that arms; the others fire.
+/// The program that arms.
 const ARMS: &str = "reflex_arm";
+/// The programs that fire as long as there is a reflex.
+const FIRES: [&str; 2] = ["reflex_kswapd", "reflex_direct_reclaim"];
+/// The one that fires only while somebody is named: what it is attached to is too busy for more.
+const FIRES_WHILE_ARMED: &str = "reflex_fault";
 
 const FIRST: [u8; 4] = 0u32.to_ne_bytes();
 
@@ -23,17 +28,26 @@ pub(crate) struct Trigger {
     reflex: MapHandle,
     /// Held for what is attached.
     _links: Vec<Link>,
+    /// While somebody is named, where the kernel has such a place.
+    fault: Option<Link>,
 }
 
 impl Trigger {
-    pub(crate) fn open() -> Result<Self, Refusal> {
+    /// `has_faults` says whether the kernel tells of users' page faults.
+    pub(crate) fn open(has_faults: bool) -> Result<Self, Refusal> {
         super::listen();
         let refused = |what: &str, error: libbpf_rs::Error| Refusal(format!("{what}: {error:#}"));
         let bytes = objects::find(OBJECT).ok_or_else(|| Refusal::no_object(OBJECT))?;
-        let open = ObjectBuilder::default().open_memory(bytes);
-        let object =
-            open.and_then(|open| open.load()).map_err(|error| refused("loading", error))?;
-        let links = object.progs_mut().filter(|program| program.name() != ARMS);
+        let mut open = ObjectBuilder::default()
+            .open_memory(bytes)
+            .map_err(|error| refused("opening the object", error))?;
+        for mut program in open.progs_mut() {
+            let load = has_faults || program.name() != FIRES_WHILE_ARMED;
+            program.set_autoload(load);
+        }
+        let object = open.load().map_err(|error| refused("loading", error))?;
+        let fires = |name: &OsStr| FIRES.iter().any(|program| name == *program);
+        let links = object.progs_mut().filter(|program| fires(program.name()));
         let links = links.map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
         let links = links.map_err(|error| refused("attaching", error))?;
         let map = |name: &str| {
@@ -41,7 +55,8 @@ impl Trigger {
             let map = map.ok_or_else(|| Refusal(format!("the object `{OBJECT}` has no {name}")))?;
             MapHandle::try_from(&map).map_err(|error| refused("keeping a map", error))
         };
-        Ok(Self { asked: map("ASKED")?, reflex: map("REFLEX")?, object, _links: links })
+        let (asked, reflex) = (map("ASKED")?, map("REFLEX")?);
+        Ok(Self { asked, reflex, object, _links: links, fault: None })
     }
 
     /// Ask, and return the kernel's answer.
@@ -51,6 +66,19 @@ impl Trigger {
         let program = program.ok_or_else(|| io::Error::other("it has gone"))?;
         let output = program.test_run(ProgramInput::default()).context("running the program");
         Ok(output.map_err(io::Error::other)?.return_value)
+    }
+
+    /// Fire at users' page faults too, or no longer.
+    pub(crate) fn watch_faults(&mut self, on: bool) {
+        if !on {
+            self.fault = None;
+        } else if self.fault.is_none() {
+            let program = self.object.progs_mut().find(|p| p.name() == FIRES_WHILE_ARMED);
+            // Without it the reflex still fires at reclaim, which comes later.
+            self.fault = program
+                .filter(|program| program.autoload())
+                .and_then(|program| program.attach().ok());
+        }
     }
 
     /// How it stands.
