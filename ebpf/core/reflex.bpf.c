@@ -493,6 +493,13 @@ static long name(u32 index, void *context)
 	return 0;
 }
 
+/* Fire now if the line is crossed: for user space that has seen that it is. */
+SEC("syscall")
+int reflex_pull(void *context)
+{
+	return on_reclaim();
+}
+
 /* Take what user space asks for; with nobody named, disarm. Returns one of EBB_ANSWER_*. */
 SEC("syscall")
 int reflex_arm(void *context)

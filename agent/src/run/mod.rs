@@ -406,17 +406,26 @@ impl Agent {
         }
     }
 
-    /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
-    fn look(&mut self, thoroughly: bool) {
+    /// Takes a reading of the node; returns whether that succeeded.
+    fn read_node(&mut self) -> bool {
         match self.sensor.read() {
             Ok(reading) => self.state.observe_node(reading),
             Err(error) => {
                 tracing::warn!(%error, "the node could not be read");
-                return;
+                return false;
             }
         }
+        true
+    }
+
+    /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
+    fn look(&mut self, thoroughly: bool) {
+        // Before the node is read: what the reflex has given back is to be seen.
+        self.take_in_shot();
+        if !self.read_node() || self.pull_reflex() && !self.read_node() {
+            return;
+        }
         let Some(at) = self.state.reading().map(|r| r.at) else { return };
-        self.look_at_reflex();
         let mut is_near = false;
         let mut is_below = false;
         for n in 0..self.watches.len() {

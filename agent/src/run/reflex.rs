@@ -4,7 +4,7 @@
 //!  pass ─► near the hard threshold ─► name the first of the ranking, for one lease
 //!      └─► not near                ─► name nobody
 //!  look ─► it has fired ─► report, begin the departure, finish with the means of every other eviction
-//!      └─► below the threshold and it has not ─► name nobody: from here on the loop decides
+//!      └─► below the threshold and it has not ─► it fires now, from here
 //! ```
 //! Nobody is named below the threshold or while something is on its way out: the kernel would end the next before the last has given anything back.
 //! The lease is renewed while the threshold is near, so a loop that has stopped leaves a reflex that soon ends nobody.
@@ -105,39 +105,50 @@ impl Agent {
         }
     }
 
-    /// Takes in what the reflex did; below the hard threshold takes the decision back from it.
-    pub(super) fn look_at_reflex(&mut self) {
-        self.take_in_shot();
-        let Some(arming) = &mut self.arming else { return };
-        let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
+    /// Below the hard threshold has the reflex fire now, so that one of the two decides and not both; returns whether it did.
+    ///
+    /// Where it does not (the kernel finds the line not crossed), nobody is named any more and the loop decides.
+    pub(super) fn pull_reflex(&mut self) -> bool {
         let available = self.state.memory_available();
-        if !watch.is_some_and(|watch| watch.is_below_hard(available)) {
-            return;
-        }
-        if let Err(ArmError::Fired) = arming.reflex.disarm() {
-            // Just now.
-            self.take_in_shot();
-        } else {
-            arming.named = None;
+        let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
+        let is_below = watch.is_some_and(|watch| watch.is_below_hard(available));
+        let Some(arming) = self.arming.as_mut().filter(|a| is_below && a.named.is_some()) else {
+            return false;
+        };
+        match arming.reflex.pull() {
+            Ok(Some(shot)) => {
+                let Some(named) = arming.named.take() else { return false };
+                self.take_shot(&shot, named);
+                true
+            }
+            // Just now, by itself.
+            Ok(None) | Err(_) if matches!(arming.reflex.disarm(), Err(ArmError::Fired)) => {
+                self.take_in_shot()
+            }
+            Ok(None) | Err(_) => {
+                arming.named = None;
+                false
+            }
         }
     }
 
-    fn take_in_shot(&mut self) {
-        let Some(arming) = &mut self.arming else { return };
+    /// Takes in what the reflex did by itself; returns whether it did anything.
+    pub(super) fn take_in_shot(&mut self) -> bool {
         // Before anybody was named there is nothing to see, and the look is a system call.
-        if arming.named.is_none() {
-            return;
-        }
+        let Some(arming) = self.arming.as_mut().filter(|arming| arming.named.is_some()) else {
+            return false;
+        };
         let shot = match arming.reflex.shot() {
             Ok(Some(shot)) => shot,
-            Ok(None) => return,
+            Ok(None) => return false,
             Err(error) => {
                 tracing::warn!(%error, "the reflex could not be looked at");
-                return;
+                return false;
             }
         };
-        let Some(named) = arming.named.take() else { return };
+        let Some(named) = arming.named.take() else { return false };
         self.take_shot(&shot, named);
+        true
     }
 
     fn take_shot(&mut self, shot: &Shot, named: Named) {

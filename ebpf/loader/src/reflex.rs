@@ -177,6 +177,17 @@ impl Reflex {
         }
     }
 
+    /// Fire now if the kernel finds the line crossed too, and say what it did. Does nothing when nobody is named.
+    ///
+    /// # Errors
+    /// When the kernel would not run the program, or its record cannot be read.
+    pub fn pull(&mut self) -> io::Result<Option<Shot>> {
+        if self.is_armed {
+            self.trigger.pull()?;
+        }
+        self.shot()
+    }
+
     /// What it did, once: after this it can be armed again.
     ///
     /// # Errors

@@ -18,7 +18,8 @@ use std::fs;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
-const ROUNDS: u32 = 10;
+/// Of each; `cargo xtask vm --repeat` makes more of them.
+const ROUNDS: u32 = 4;
 const THRESHOLD: u64 = 15;
 /// MiB above the threshold at which the leak waits for its turn: near, as ebb sees it.
 const RUN_UP: u64 = 40;
@@ -104,8 +105,10 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
         wait::until(SOON, "the memory is back", || {
             node::meminfo("MemAvailable").is_ok_and(|now| now > line + (200 << 20))
         })?;
+        // Seen to be gone, or found gone by whoever was to finish it.
         agent.wait_for(SOON, "ebb has finished it", |record| {
-            is(record, "departed") && name_of(record).is_some_and(|name| name.ends_with(&path))
+            (is(record, "departed") || is(record, "notDone"))
+                && name_of(record).is_some_and(|name| name.ends_with(&path))
         })?;
         by_reflex += u32::from(agent.records().iter().any(|record| {
             is(record, "reflex") && name_of(record).is_some_and(|name| name.ends_with(&path))

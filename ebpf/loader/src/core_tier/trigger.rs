@@ -14,6 +14,8 @@ pub(crate) const OBJECT: &str = "reflex";
 
 /// The program that arms.
 const ARMS: &str = "reflex_arm";
+/// The program that fires when it is run.
+const PULLS: &str = "reflex_pull";
 /// The programs that fire as long as there is a reflex.
 const FIRES: [&str; 2] = ["reflex_kswapd", "reflex_direct_reclaim"];
 /// The one that fires only while somebody is named: what it is attached to is too busy for more.
@@ -62,7 +64,16 @@ impl Trigger {
     /// Ask, and return the kernel's answer.
     pub(crate) fn arm(&mut self, arm: &Arm) -> io::Result<u32> {
         self.asked.update(&FIRST, arm.as_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
-        let program = self.object.progs_mut().find(|program| program.name() == ARMS);
+        self.run(ARMS)
+    }
+
+    /// Fire if the line is crossed.
+    pub(crate) fn pull(&mut self) -> io::Result<()> {
+        self.run(PULLS).map(drop)
+    }
+
+    fn run(&self, name: &str) -> io::Result<u32> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
         let program = program.ok_or_else(|| io::Error::other("it has gone"))?;
         let output = program.test_run(ProgramInput::default()).context("running the program");
         Ok(output.map_err(io::Error::other)?.return_value)
