@@ -41,14 +41,14 @@ pub(crate) fn run() -> Result<String> {
         let Some((job, report)) = reports.iter().find(|(job, _)| job.kernel == *name) else {
             continue;
         };
-        let dir = job.unpack_files()?;
         for (test, verdict) in &report.verdicts {
             match verdict {
                 Verdict::Pass => {}
-                // A kernel without sweeps has nothing to compare.
+                // A kernel without sweeps has nothing to compare, and has left nothing.
                 Verdict::Skip(_) => continue,
                 Verdict::Fail(why) => bail!("{test} could not be measured on {name}: {why}"),
             }
+            let dir = job.unpack_files()?;
             let path = dir.join(test).join("costs");
             let text = fs::read_to_string(&path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
