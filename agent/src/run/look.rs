@@ -1,0 +1,81 @@
+//! One look: the node is read, and what follows from it is done.
+
+use super::runtime::RuntimeWatch;
+use super::watch::{Finding, Watch};
+use super::{Agent, BACKSTOP};
+use crate::state::Depth;
+use std::time::Duration;
+
+/// How old what is known of the workloads may be when a decision is made on it.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// How often workloads are read while a threshold is near but not reached.
+const FOLLOW: Duration = Duration::from_millis(100);
+
+impl Agent {
+    /// Takes a reading of the node; returns whether that succeeded.
+    fn read_node(&mut self) -> bool {
+        match self.sensor.read() {
+            Ok(reading) => self.state.observe_node(reading),
+            Err(error) => {
+                tracing::warn!(%error, "the node could not be read");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
+    pub(super) fn look(&mut self, thoroughly: bool) {
+        // Before the node is read: what the reflex has given back is to be seen.
+        self.take_in_shot();
+        if !self.read_node() || self.pull_reflex() && !self.read_node() {
+            return;
+        }
+        let Some(at) = self.state.reading().map(|r| r.at) else { return };
+        let mut is_near = false;
+        let mut is_below = false;
+        for n in 0..self.watches.len() {
+            if !self.watches.get(n).is_some_and(Watch::is_quick) {
+                continue;
+            }
+            match self.watch_observe(n, at) {
+                Finding::Clear => {}
+                Finding::Near => is_near = true,
+                Finding::Crossed(_) => {
+                    is_below = true;
+                    self.act_on_what_was_decided_ahead(n, at);
+                }
+                Finding::Below => is_below = true,
+            }
+        }
+        self.look_at_departures(at);
+        let calm = if is_near || is_below { Depth::Full } else { Depth::Swept };
+        let (wanted, depth) = if thoroughly || self.local_due {
+            (Duration::ZERO, calm)
+        } else if is_below {
+            (FRESH, Depth::Memory)
+        } else if self.quick_watches().any(Watch::is_imminent) {
+            // Reading the workloads now would only delay the look that finds the threshold crossed.
+            (BACKSTOP, Depth::Memory)
+        } else if is_near || self.quick_watches().any(|w| w.episode.is_some()) {
+            (FOLLOW, Depth::Full)
+        } else {
+            (BACKSTOP, calm)
+        };
+        self.local_due = false;
+        if !is_below {
+            self.decide_ahead(at);
+        }
+        let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
+        let is_due = [self.wake_at, collector].into_iter().flatten().any(|wake| wake <= at);
+        let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
+        if is_old && let Err(error) = self.state.sample(at, depth) {
+            tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
+        }
+        if is_old || is_due || is_below {
+            self.pass(at);
+        }
+        self.close_episodes(at);
+    }
+}
