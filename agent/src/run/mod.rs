@@ -66,6 +66,9 @@ const WAITING_NEWS: usize = 64;
 /// Workloads are read again this often even when nothing is near, so that the watchdog has a ranking and a missed event is made good.
 const BACKSTOP: Duration = Duration::from_secs(60);
 
+/// How long the end waits for jobs that are under way: taking back the memory of a large process takes its time.
+const LAST_RESULTS: Duration = Duration::from_secs(3);
+
 /// Between two looks while memory comes back, or is about to.
 const RECOVERING: Duration = Duration::from_millis(2);
 
@@ -321,11 +324,21 @@ impl Agent {
                 }
                 Event::Reload => self.on_reload(true),
                 Event::Shutdown(why) => {
+                    self.hear_what_was_done(&mut wakers).await;
                     self.keeper.iter().for_each(Keeper::stop);
                     self.reporter.tell(&Record::Stopping { why });
                     return;
                 }
             }
+        }
+    }
+
+    /// Waits a moment for jobs that are under way: what was done must be on record, even when it is the last thing.
+    async fn hear_what_was_done(&mut self, wakers: &mut Wakers) {
+        let deadline = Boot::now().plus(LAST_RESULTS);
+        while !self.names.is_empty() {
+            let Some(acted) = wakers.acted(deadline.since(Boot::now())).await else { return };
+            self.on_acted(&acted);
         }
     }
 

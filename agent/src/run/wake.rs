@@ -123,6 +123,11 @@ impl Wakers {
         event
     }
 
+    /// The next result of a job, waited for at most `wait`.
+    pub(super) async fn acted(&mut self, wait: Duration) -> Option<Acted> {
+        tokio::time::timeout(wait, self.inboxes.acted.recv()).await.ok().flatten()
+    }
+
     /// Whether the agent acts.
     pub(super) fn mode(&self) -> Mode {
         self.mode

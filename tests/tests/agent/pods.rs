@@ -199,7 +199,7 @@ fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_all_of_it_is_collected()
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
     let config = config(
-        "evictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
     );
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("runtime");
@@ -226,7 +226,7 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
     let config = config(
-        "evictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
     );
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("runtime");

@@ -141,6 +141,7 @@ async fn slow_changes_keep_no_question_waiting_and_the_queue_has_an_end() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     runtime.images().await.unwrap();
+    let sent = fake.world().count("RemoveImage");
     let (mut late, mut busy) = (0, 0);
     while let Some(result) = removals.join_next().await {
         match result.unwrap() {
@@ -150,7 +151,8 @@ async fn slow_changes_keep_no_question_waiting_and_the_queue_has_an_end() {
         }
     }
     assert_eq!((late, busy), (256, 44));
-    assert_eq!(fake.world().count("RemoveImage"), 8, "more calls were in flight than may be");
+    // Later ones are sent as the first reach their deadline, so this holds of the moment when none had.
+    assert_eq!(sent, 8, "more calls were in flight than may be");
 }
 
 #[tokio::test]
