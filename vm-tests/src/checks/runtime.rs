@@ -108,7 +108,10 @@ pub(crate) fn a_life(test: &TestContext) -> Result<Outcome> {
     // One that ends by itself, told by nobody but the runtime.
     let id = containerd.busybox(&pod, APP, "brief", &["false"])?;
     change(&mut containerd, &id, What::Stopped)?;
-    containerd.wait(containerd.cri.remove_container(&id))?;
+    // 1.6 tells of the end a moment before it can be asked to remove; whoever collects asks again.
+    wait::until(SOON, "the ended container is removed", || {
+        containerd.wait(containerd.cri.remove_container(&id)).is_ok()
+    })?;
     change(&mut containerd, &id, What::Deleted)?;
     containerd.remove_all_pods()?;
     Leftovers::until_back(before, SOON)?;
