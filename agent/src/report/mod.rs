@@ -210,6 +210,13 @@ pub enum Record<'a> {
         /// Its name and version, or why it is not.
         what: String,
     },
+    /// What the runtime has is known, for the first time since it is there.
+    Inventory {
+        /// Sandboxes.
+        sandboxes: usize,
+        /// Containers, dead ones too.
+        containers: usize,
+    },
     /// What is dead or unused is being removed.
     Collecting {
         /// Dead containers.

@@ -160,6 +160,9 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         ),
         Record::Runtime { up: true, what } => (GREEN, vec![format!("runtime: {what}")]),
         Record::Runtime { up: false, what } => (YELLOW, vec![format!("no runtime: {what}")]),
+        Record::Inventory { sandboxes, containers } => {
+            ("", vec![format!("runtime has {sandboxes} sandboxes and {containers} containers")])
+        }
         Record::Collecting { containers, sandboxes, images, logs, expected } => {
             let what = [
                 (*containers, "containers"),

@@ -111,12 +111,14 @@ impl Agent {
                     }
                 }
                 let at = inventory.at;
+                let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
                 self.state.observe_inventory(*inventory);
                 self.settle(|collecting| {
                     collecting.listed |= collecting.done.is_some_and(|done| at >= done);
                 });
                 if let Some(runtime) = self.runtime.as_mut().filter(|runtime| runtime.is_new) {
                     runtime.is_new = false;
+                    self.reporter.tell(&Record::Inventory { sandboxes, containers });
                     runtime.gc_due = Some(Boot::now());
                     self.look(true);
                 } else if self.state.pods().has_exited() {

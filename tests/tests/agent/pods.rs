@@ -194,25 +194,22 @@ fn a_runtime_that_hangs_delays_no_decision_about_memory() {
 }
 
 #[test]
-fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_all_of_it_is_collected() {
+fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collected() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
     let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
     );
     let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("runtime");
-    wait_for("the pod to be known", || lab.world().count("ContainerStatus") >= 1);
+    let known = agent.wait("inventory");
+    assert_eq!(known["containers"], 1, "{known}");
     lab.node.set_available(60);
     wait_for("the runtime to be asked", || lab.world().count("StopContainer") == 1);
     hog.payload.empty();
     lab.node.set_available(1500);
     wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
-    wait_for("everything to be removed", || {
-        let world = lab.world();
-        world.containers.is_empty() && world.sandboxes.is_empty()
-    });
+    wait_for("its container to be removed", || lab.world().containers.is_empty());
     agent.wait("recovered");
     agent.stop();
     assert!(!hog.payload.is_killed(), "it ended in time");
@@ -226,11 +223,11 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
     let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 0s\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
     );
     let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("runtime");
-    wait_for("the pod to be known", || lab.world().count("ContainerStatus") >= 1);
+    let known = agent.wait("inventory");
+    assert_eq!(known["containers"], 1, "{known}");
     lab.world().faults.insert("StopContainer".into(), Fault::Hang);
     lab.node.set_available(60);
     wait_for("the kill at the deadline", || hog.payload.is_killed());
