@@ -216,5 +216,13 @@ impl Actor {
     }
 }
 
+/// Ends at once what is left in a cgroup that belongs to nobody: held and checked as any victim is, without a need to justify it.
+///
+/// # Errors
+/// It is gone, a process in it is protected, or what the kernel says.
+pub fn end_leftover(target: &Target, proc: &Path) -> Result<Ended, NotDone> {
+    Enforce.kill(Victim::hold(target, proc)?).map_err(NotDone::Failed)
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,25 +1,23 @@
 //! Pod cgroups that no pod belongs to: finding them, emptying them, removing them; and memory that is still charged to cgroups that are gone.
 //!
-//! What runs is killed first (`cgroup.kill`, or signal by signal before Linux 5.14), then directories go from the bottom up, with bounded retries: a process that is ending leaves its cgroup a moment late.
+//! What runs is ended first, held and checked as any victim is, then directories go from the bottom up, with bounded retries: a process that is ending leaves its cgroup a moment late.
 //! A leftover whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
 
-use super::live::{join, open_below};
+use super::live::join;
+use crate::act::{NotDone, Refusal, Target, end_leftover};
 use crate::sense::file::{keyed, read_once};
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::{Fate, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
 use ebb_policy::snapshot::Qos;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Rounds of killing, since what is killed one by one can have forked meanwhile.
-const KILL_ROUNDS: u32 = 5;
 /// Tries to remove a directory; the pause between them begins at a millisecond and doubles.
 const REMOVE_TRIES: u32 = 10;
 /// Deeper than any real pod.
@@ -73,7 +71,7 @@ impl Ground {
     /// Does to a leftover what its fate says.
     ///
     /// # Errors
-    /// What could not be done, naming the cgroup.
+    /// What could not be done: it holds a protected process, or what the kernel says.
     pub fn end(&self, orphan: &Orphan) -> io::Result<()> {
         let at = join(&self.root, &orphan.path);
         match orphan.fate {
@@ -86,10 +84,12 @@ impl Ground {
                 }
             }
             Fate::Remove => {
-                // Held, so that a later cgroup of the same name is not the one that is emptied.
-                let _held = open_below(&self.root, &orphan.path)?;
-                empty(&at)?;
-                remove(&at, 0)
+                // By its id, so that a later cgroup of the same name is not the one that is emptied.
+                let id = fs::metadata(&at)?.ino();
+                match end_leftover(&Target::Cgroup { id, path: at.clone() }, &self.proc) {
+                    Ok(_) | Err(NotDone::Refused(Refusal::Gone)) => remove(&at, 0),
+                    Err(error) => Err(io::Error::other(error)),
+                }
             }
         }
     }
@@ -171,41 +171,6 @@ pub(super) fn below(at: &Path) -> Vec<String> {
     names
 }
 
-/// Kills everything in a cgroup and below.
-fn empty(at: &Path) -> io::Result<()> {
-    let populated = || {
-        let events = read_once(&at.join("cgroup.events")).unwrap_or_default();
-        keyed(&events, "populated") != Some(0)
-    };
-    match put(&at.join("cgroup.kill"), "1") {
-        Ok(()) => {}
-        Err(_) => {
-            for round in 0..KILL_ROUNDS {
-                if !populated() {
-                    break;
-                }
-                kill_each(at, 0);
-                sleep(Duration::from_millis(1 << round));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn kill_each(at: &Path, depth: usize) {
-    if depth > MAX_DEPTH {
-        return;
-    }
-    let procs = read_once(&at.join("cgroup.procs")).unwrap_or_default();
-    for pid in
-        procs.lines().filter_map(|line| line.trim().parse::<i32>().ok()).filter(|pid| *pid > 1)
-    {
-        // It may be gone already, which is what is wanted.
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    below(at).iter().for_each(|name| kill_each(&at.join(name), depth + 1));
-}
-
 /// Removes a cgroup and everything below it, the lowest first.
 fn remove(at: &Path, depth: usize) -> io::Result<()> {
     if depth > MAX_DEPTH {
@@ -264,6 +229,18 @@ mod tests {
         fs::write(&weight, "100").unwrap();
         ground.end(&found[0]).unwrap();
         assert_eq!(fs::read_to_string(weight).unwrap(), "1");
+    }
+
+    #[test]
+    fn a_leftover_that_holds_a_protected_process_is_left_alone() {
+        let (_dir, ground, tree) = ground("");
+        let at = ground.root.join("kubepods/podgone");
+        fs::write(at.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
+        let found = ground.leftovers(&tree, Some(&BTreeSet::from(["live".to_owned()])));
+        let gone = found.iter().find(|orphan| orphan.uid == "gone").unwrap();
+        let error = ground.end(gone).unwrap_err().to_string();
+        assert!(error.contains("it is ebb itself"), "{error}");
+        assert!(at.exists());
     }
 
     #[test]
