@@ -18,6 +18,8 @@ use std::time::Duration;
 
 const INSTANCE: &str = "/sys/kernel/tracing/instances/observer";
 const SAMPLE_EVERY: Duration = Duration::from_millis(2);
+/// What two readers of `MemAvailable` may differ by at a crossing: a MiB, for what leaks between two samples and what the kernel's per-CPU counters hold back.
+const APART: u64 = 1 << 20;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub(crate) type Nanos = u64;
@@ -89,6 +91,13 @@ pub(crate) fn fell_below(samples: &[Sample], line: u64, from: Nanos) -> Option<N
 /// When it first rose to `line` again after `from`.
 pub(crate) fn rose_to(samples: &[Sample], line: u64, from: Nanos) -> Option<Nanos> {
     crossing(samples, from, |sample| sample.available >= line, line)
+}
+
+/// Whether the line was so near at `at` that another reader, a sample earlier or later, may have seen it crossed.
+pub(crate) fn is_near(samples: &[Sample], line: u64, at: Nanos) -> bool {
+    let around =
+        samples.iter().filter(|s| Duration::from_nanos(s.at.abs_diff(at)) < SAMPLE_EVERY * 2);
+    around.map(|sample| sample.available).any(|available| available < line + APART)
 }
 
 fn crossing(
@@ -208,5 +217,15 @@ mod tests {
         assert_eq!(fell_below(&samples, 70, 0), Some(15));
         assert_eq!(fell_below(&samples, 10, 0), None);
         assert_eq!(rose_to(&samples, 130, 30), Some(35));
+    }
+
+    #[test]
+    fn near_is_near_in_time_and_in_memory() {
+        let sample = |ms: u64, mib: u64| Sample { at: ms * 1_000_000, available: mib << 20 };
+        let samples = [sample(0, 110), sample(2, 102), sample(10, 100)];
+        let is_near = |line: u64, ms: u64| is_near(&samples, line << 20, ms * 1_000_000);
+        assert!(is_near(102, 3));
+        assert!(!is_near(101, 3), "a whole MiB above it");
+        assert!(!is_near(102, 7), "no sample around");
     }
 }

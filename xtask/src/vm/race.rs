@@ -55,7 +55,8 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
          Three idle cgroups of 60 MiB; a hog rushes to 200 MiB above the threshold and then leaks 100 MiB/s.\n\
          The clock starts when `MemAvailable` falls below 10 % of `MemTotal` (sampled every 2 ms, interpolated).\n\
          It is read when the kernel sends the hog SIGKILL (tracepoint `signal_generate`) and when `MemAvailable` is back above the threshold.\n\
-         A run is lost when the kernel's OOM killer acts, an innocent dies, or nobody kills within 20 s.\n\n\
+         A kill before any sample below the threshold counts as 0 ms when a sample within 4 ms of it is less than 1 MiB above; otherwise it came too early, and the run is lost.\n\
+         A run is also lost when the kernel's OOM killer acts, an innocent dies, or nobody kills within 20 s.\n\n\
          | | to SIGKILL p50 | p99 | to memory back p50 | p99 | lost |\n|---|---|---|---|---|---|\n"
     );
     for c in contenders {
