@@ -116,6 +116,20 @@ struct kernfs_node___old {
 	struct kernfs_node *parent;
 };
 
+/* Numbers differ between kernels, names do not. */
+enum memcg_memory_event {
+	MEMCG_LOW,
+	MEMCG_HIGH,
+	MEMCG_MAX,
+	MEMCG_OOM,
+	MEMCG_OOM_KILL,
+	MEMCG_OOM_GROUP_KILL,
+	MEMCG_SWAP_HIGH,
+	MEMCG_SWAP_MAX,
+	MEMCG_SWAP_FAIL,
+	MEMCG_SOCK_THROTTLED,
+};
+
 #pragma clang attribute pop
 
 #endif

@@ -12,20 +12,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* One record per cgroup and counter in this time. */
 #define GAP_NS 100000000ULL
 
-/* Numbers differ between kernels, names do not. */
-enum memcg_memory_event {
-	MEMCG_LOW,
-	MEMCG_HIGH,
-	MEMCG_MAX,
-	MEMCG_OOM,
-	MEMCG_OOM_KILL,
-	MEMCG_OOM_GROUP_KILL,
-	MEMCG_SWAP_HIGH,
-	MEMCG_SWAP_MAX,
-	MEMCG_SWAP_FAIL,
-	MEMCG_SOCK_THROTTLED,
-};
-
 struct source {
 	u64 cgroup;
 	u64 which;

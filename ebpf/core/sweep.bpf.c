@@ -46,14 +46,6 @@ enum cgroup_subsys_id {
 	pids_cgrp_id,
 };
 
-enum memcg_memory_event {
-	MEMCG_LOW,
-	MEMCG_HIGH,
-	MEMCG_MAX,
-	MEMCG_OOM,
-	MEMCG_OOM_KILL,
-};
-
 enum memcg_stat_item {
 	MEMCG_KMEM,
 	MEMCG_NR_STAT,

@@ -63,11 +63,8 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
         history.waiting = None;
         return;
     }
-    let ends = plan.actions.iter().filter_map(|action| match action {
-        Action::Evict(evict) => Some(evict.workload.clone()),
-        _ => None,
-    });
-    let mut workloads: Vec<WorkloadKey> = ends.collect();
+    let mut workloads: Vec<WorkloadKey> =
+        plan.evictions().map(|evict| evict.workload.clone()).collect();
     if !workloads.is_empty() {
         workloads.sort();
         history.waiting = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
@@ -178,9 +175,7 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
     if history.reclaiming.is_some() {
         at(Millis(0));
     }
-    if history.waiting.is_some()
-        || plan.actions.iter().any(|action| matches!(action, Action::Evict(_)))
-    {
+    if history.waiting.is_some() || plan.evictions().next().is_some() {
         at(Millis(1_000));
     }
     for status in plan.thresholds.iter().filter(|status| status.state == ThresholdState::Grace) {

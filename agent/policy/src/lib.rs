@@ -48,3 +48,4 @@ pub use rank::rank;
 pub use signal::Signal;
 pub use snapshot::Snapshot;
 pub use units::{Millis, Secs, Time};
+pub use workload::class_priority;

@@ -63,11 +63,7 @@ pub(crate) fn preempt(snapshot: &Snapshot, active: &[&Workload], plan: &mut Plan
     let missing = missing(wanted);
     let Some(first) = missing.first() else { return };
     let metric = first.0.name();
-    let ends = |workload: &Workload| {
-        plan.actions
-            .iter()
-            .any(|action| matches!(action, Action::Evict(evict) if evict.workload == workload.key))
-    };
+    let ends = |workload: &Workload| plan.evictions().any(|evict| evict.workload == workload.key);
     let staying: Vec<&Workload> =
         active.iter().copied().filter(|workload| !ends(workload)).collect();
     let Some(victims) = victims(wanted, &staying, &missing) else { return };

@@ -3,10 +3,11 @@
 //! A file may hold one Pod, a List or PodList (as `kubectl get pods -o json` prints), a bare array, several YAML documents, or several JSON objects after one another.
 //! Only what cgroups depend on is read. What the API server would have filled in is filled in.
 
+use crate::sense::manifests::quantity;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use ebb_policy::Quantity;
 use ebb_policy::cgroups::Amounts;
 use ebb_policy::cgroups::pod::{Container, ContainerId, Pod, Resources};
+use ebb_policy::class_priority;
 use ebb_policy::snapshot::{ContainerKind, Qos};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -173,7 +174,7 @@ fn pod(document: &Value) -> Result<Pod> {
         name: name.to_owned(),
         uid,
         qos: qos(document).with_context(|| format!("pod {full}"))?,
-        priority: spec.get("priority").and_then(Value::as_i64).unwrap_or_default(),
+        priority: 0,
         priority_class: text_at(spec, &["priorityClassName"]).unwrap_or_default().to_owned(),
         is_static: annotation(MIRROR).is_some() || source.is_some(),
         resources: None,
@@ -181,9 +182,17 @@ fn pod(document: &Value) -> Result<Pod> {
             .with_context(|| format!("pod {full}"))?,
         containers: Vec::new(),
     };
-    if spec.get("priority").is_none() {
-        pod.priority = priority_of(&pod.priority_class);
-    }
+    pod.priority = match spec.get("priority").filter(|priority| !priority.is_null()) {
+        None => class_priority(&pod.priority_class).unwrap_or_default(),
+        Some(given) => {
+            let number = given.as_i64().and_then(|number| i32::try_from(number).ok());
+            number.with_context(|| {
+                format!(
+                    "pod {full}: spec.priority = {given}: a whole number of 32 bits belongs here"
+                )
+            })?
+        }
+    };
     if let Some(whole) = spec.get("resources").filter(|whole| !whole.is_null()) {
         let whole = resources(Some(whole), "spec.resources");
         pod.resources = Some(whole.with_context(|| format!("pod {full}"))?);
@@ -261,15 +270,6 @@ pub(super) fn amounts(value: Option<&Value>, path: &str) -> Result<Amounts> {
     Ok(amounts)
 }
 
-pub(super) fn quantity(value: &Value) -> Result<Quantity> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        other => bail!("{other}: a quantity belongs here, such as \"100Mi\""),
-    };
-    text.parse().map_err(|error| anyhow!("{text:?}: {error}"))
-}
-
 fn qos(document: &Value) -> Result<Option<Qos>> {
     Ok(match text_at(document, &["status", "qosClass"]) {
         None | Some("") => None,
@@ -280,15 +280,6 @@ fn qos(document: &Value) -> Result<Option<Qos>> {
             bail!("status.qosClass = {other:?}: write Guaranteed, Burstable or BestEffort")
         }
     })
-}
-
-/// The priority of the classes that every cluster has; others are only known to the API server.
-fn priority_of(class: &str) -> i64 {
-    match class {
-        "system-node-critical" => 2_000_001_000,
-        "system-cluster-critical" => 2_000_000_000,
-        _ => 0,
-    }
 }
 
 fn is_resizing(document: &Value) -> bool {
@@ -364,6 +355,7 @@ mod tests {
             ),
             (POD.replace("1.5", "-1"), "below zero"),
             (POD.replace("name: c,", ""), "spec.containers[0].name"),
+            (POD.replace("spec: {", "spec: {priority: high, "), "spec.priority = \"high\""),
             (format!("{POD}status: {{qosClass: Best}}"), "status.qosClass"),
             (
                 format!(

@@ -1,8 +1,10 @@
 //! Facts about the node that cgroups depend on: from a file, from a Kubernetes Node, or from this machine.
 
-use super::manifests::{amounts, documents, quantity};
+use super::manifests::{amounts, documents};
 use crate::sense::Roots;
 use crate::sense::file::read_once;
+use crate::sense::manifests::quantity;
+use crate::sense::meminfo::MemInfo;
 use anyhow::{Context as _, Result, bail, ensure};
 use ebb_policy::Quantity;
 use ebb_policy::cgroups::Node;
@@ -67,13 +69,9 @@ pub fn of_this_machine(roots: &Roots) -> Result<Node> {
     let mut node = Node::default();
     let meminfo = roots.proc.join("meminfo");
     let text = read_once(&meminfo).with_context(|| format!("{}", meminfo.display()))?;
-    let kib = |field: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    let memory = kib("MemTotal").with_context(|| format!("{}: no MemTotal", meminfo.display()))?;
-    node.capacity.set(MEMORY, Quantity::bytes(memory.saturating_mul(1024)));
-    node.swap = kib("SwapTotal").map(|kib| Quantity::bytes(kib.saturating_mul(1024)));
+    let memory = MemInfo::parse(&text).with_context(|| format!("{}", meminfo.display()))?;
+    node.capacity.set(MEMORY, Quantity::bytes(memory.total));
+    node.swap = memory.swap_total.map(Quantity::bytes);
     let cpus = read_once(&roots.cgroup.join("cpuset.cpus.effective"))
         .or_else(|_| read_once(Path::new("/sys/devices/system/cpu/online")))
         .context("/sys/devices/system/cpu/online")?;

@@ -33,13 +33,13 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Print the tree that the rules demand: each cgroup with its values and the rule behind each.
-    Plan(PlanArgs),
+    Plan(ReadArgs),
     /// Print where this node differs from it; exit code 4 when it does.
-    Audit(AuditArgs),
+    Audit(ReadArgs),
     /// Write what differs, verify it, and say what became of it; exit code 4 when something still differs.
     Enforce(EnforceArgs),
     /// Print this node's tree of pods with what each cgroup is given, differences marked.
-    Tree(AuditArgs),
+    Tree(ReadArgs),
 }
 
 /// What a plan is made of.
@@ -56,18 +56,7 @@ struct Inputs {
 }
 
 #[derive(Debug, clap::Args)]
-struct PlanArgs {
-    #[command(flatten)]
-    inputs: Inputs,
-    #[command(flatten)]
-    roots: NodeArgs,
-    /// Form of the answer.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
-}
-
-#[derive(Debug, clap::Args)]
-struct AuditArgs {
+struct ReadArgs {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
@@ -151,7 +140,7 @@ impl Inputs {
     }
 }
 
-fn print_plan(args: &PlanArgs) -> Result<(), Failure> {
+fn print_plan(args: &ReadArgs) -> Result<(), Failure> {
     // A plan from files needs nothing of this machine.
     let roots = match &args.inputs.node {
         Some(_) => Roots::default(),
@@ -207,7 +196,7 @@ struct Enforced<'a> {
     trouble: &'a [String],
 }
 
-fn audit(args: &AuditArgs, output: Output) -> Result<(), Failure> {
+fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
     let Made { config, plan, node, manifests } = args.inputs.make(&roots)?;
     let ground = ground(&config, &roots);

@@ -6,7 +6,6 @@ use super::plan;
 use crate::config::Config;
 use crate::report::incident::{Incident, SCHEMA_VERSION};
 use anyhow::{Context as _, anyhow};
-use ebb_policy::plan::Action;
 use ebb_policy::{Plan, decide};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -59,11 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Whom a plan ends.
 fn ended(plan: &Plan) -> Vec<&str> {
-    let victims = plan.actions.iter().filter_map(|action| match action {
-        Action::Evict(evict) => Some(evict.workload.name.as_str()),
-        _ => None,
-    });
-    victims.collect()
+    plan.evictions().map(|evict| evict.workload.name.as_str()).collect()
 }
 
 fn list(names: &[&str]) -> String {

@@ -185,25 +185,36 @@ impl<'a> Section<'a> {
 
     /// A map of texts.
     pub(super) fn text_map(&mut self, key: &'static str) -> Option<BTreeMap<String, String>> {
-        let place = self.value(key)?;
-        let Node::Map(entries) = &place.node else {
-            self.expected(key, place, "a section of keys");
-            return None;
-        };
-        let mut map = BTreeMap::new();
-        for (name, value) in entries {
-            match &value.node {
-                Node::Text(text) => {
-                    map.insert(name.clone(), text.clone());
-                }
-                _ => self.expected(&format!("{key}[{name:?}]"), value, "text"),
-            }
-        }
-        Some(map)
+        self.map_of(key, "text", |node| match node {
+            Node::Text(text) => Some(text.clone()),
+            _ => None,
+        })
     }
 
     /// A map of amounts: texts, or numbers that stand for themselves.
     pub(super) fn amounts(&mut self, key: &'static str) -> Option<BTreeMap<String, String>> {
+        self.map_of(key, "text", |node| match node {
+            Node::Text(_) | Node::Integer(_) | Node::Float(_) => node.shown(),
+            _ => None,
+        })
+    }
+
+    /// A map of truth values; an absent one is empty.
+    pub(super) fn flags(&mut self, key: &'static str) -> BTreeMap<String, bool> {
+        let flags = self.map_of(key, "true or false", |node| match node {
+            Node::Bool(flag) => Some(*flag),
+            _ => None,
+        });
+        flags.unwrap_or_default()
+    }
+
+    /// A map whose values `take` understands; `None` when the key is absent or no map.
+    fn map_of<T>(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        take: impl Fn(&Node) -> Option<T>,
+    ) -> Option<BTreeMap<String, T>> {
         let place = self.value(key)?;
         let Node::Map(entries) = &place.node else {
             self.expected(key, place, "a section of keys");
@@ -211,33 +222,14 @@ impl<'a> Section<'a> {
         };
         let mut map = BTreeMap::new();
         for (name, value) in entries {
-            match &value.node {
-                Node::Text(_) | Node::Integer(_) | Node::Float(_) => {
-                    map.insert(name.clone(), value.node.shown().unwrap_or_default());
+            match take(&value.node) {
+                Some(taken) => {
+                    map.insert(name.clone(), taken);
                 }
-                _ => self.expected(&format!("{key}[{name:?}]"), value, "text"),
+                None => self.expected(&format!("{key}[{name:?}]"), value, what),
             }
         }
         Some(map)
-    }
-
-    /// A map of truth values; an absent one is empty.
-    pub(super) fn flags(&mut self, key: &'static str) -> BTreeMap<String, bool> {
-        let mut map = BTreeMap::new();
-        let Some(place) = self.value(key) else { return map };
-        let Node::Map(entries) = &place.node else {
-            self.expected(key, place, "a section of keys");
-            return map;
-        };
-        for (name, value) in entries {
-            match value.node {
-                Node::Bool(flag) => {
-                    map.insert(name.clone(), flag);
-                }
-                _ => self.expected(&format!("{key}[{name:?}]"), value, "true or false"),
-            }
-        }
-        map
     }
 
     /// A number that need not be whole.

@@ -8,7 +8,7 @@ use super::watch::Watch;
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::state::{Depth, Extent};
-use ebb_policy::plan::{Action, Evict, Strength};
+use ebb_policy::plan::{Evict, Strength};
 use ebb_policy::snapshot::{Observation, Task};
 use ebb_policy::{History, Plan, Signal, decide};
 use std::time::Duration;
@@ -95,10 +95,7 @@ fn hard_threshold_ahead(watch: &Watch) -> Option<u64> {
 /// The first to go, when that is by a hard threshold of memory.
 fn ended_at_once(plan: &Plan) -> Option<&Evict> {
     let handled = plan.handled.as_ref()?;
-    let first = plan.actions.iter().find_map(|action| match action {
-        Action::Evict(evict) => Some(&**evict),
-        _ => None,
-    })?;
+    let first = plan.evictions().next()?;
     let is_hard = first.strength == Some(Strength::Hard);
     (handled.signal == Signal::MemoryAvailable && is_hard).then_some(first)
 }

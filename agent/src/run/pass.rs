@@ -42,14 +42,7 @@ impl Agent {
         if self.thresholds.is_empty() {
             self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
         }
-        let evictions: Vec<&Evict> = plan
-            .actions
-            .iter()
-            .filter_map(|action| match action {
-                Action::Evict(evict) => Some(&**evict),
-                _ => None,
-            })
-            .collect();
+        let evictions: Vec<&Evict> = plan.evictions().collect();
         let decided = Boot::now();
         for evict in &evictions {
             self.evict(evict, &plan);

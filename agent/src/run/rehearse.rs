@@ -6,7 +6,6 @@
 use super::Agent;
 use crate::act::{Actor, Job, Need, NotDone, Step};
 use crate::clock::Boot;
-use ebb_policy::plan::Action;
 use ebb_policy::snapshot::Observation;
 use ebb_policy::{History, Signal, decide};
 
@@ -21,10 +20,7 @@ impl Agent {
         };
         snapshot.signals.insert(Signal::MemoryAvailable, Observation { available: 0, ..now });
         let (plan, _) = decide(&snapshot, &self.policy.limits, &History::default());
-        let victims = plan.actions.iter().filter_map(|action| match action {
-            Action::Evict(evict) => self.state.target(&evict.workload),
-            _ => None,
-        });
+        let victims = plan.evictions().filter_map(|evict| self.state.target(&evict.workload));
         let mut failed = Vec::new();
         for target in victims {
             let need = Some(Need::MemoryBelow { bytes: u64::MAX });

@@ -8,7 +8,7 @@ use ebb_policy::snapshot::{
     ContainerKind, ContainerSpec, ResourceList, Resources, VolumeSpec, VolumeType, Workload,
     WorkloadKey,
 };
-use ebb_policy::{Quantity, Secs};
+use ebb_policy::{Quantity, Secs, class_priority};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -169,7 +169,9 @@ impl Manifest {
                 uid: metadata.uid,
                 ..WorkloadKey::default()
             },
-            priority: spec.priority.or_else(|| class_priority(spec.priority_class_name.as_deref())),
+            priority: spec
+                .priority
+                .or_else(|| class_priority(spec.priority_class_name.as_deref()?)),
             priority_class: spec.priority_class_name,
             containers: init.chain(regular).collect(),
             volumes: spec.volumes.into_iter().map(VolumeManifest::into_spec).collect(),
@@ -178,15 +180,6 @@ impl Manifest {
             termination_grace: spec.termination_grace_period_seconds.map(Secs),
             ..Workload::default()
         }
-    }
-}
-
-/// The two classes that every cluster has. Others are only known to an API server, which also writes their number into `priority`.
-fn class_priority(class: Option<&str>) -> Option<i32> {
-    match class? {
-        "system-cluster-critical" => Some(2_000_000_000),
-        "system-node-critical" => Some(2_000_001_000),
-        _ => None,
     }
 }
 
@@ -223,16 +216,24 @@ impl Amounts {
 }
 
 impl TryFrom<serde_json::Value> for Amount {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(value: serde_json::Value) -> Result<Self, String> {
-        let text = match value {
-            serde_json::Value::String(text) => text,
-            serde_json::Value::Number(number) => number.to_string(),
-            other => return Err(format!("{other} is not a quantity such as \"100Mi\"")),
-        };
-        text.parse().map(Self).map_err(|error| format!("{text:?}: {error}"))
+    fn try_from(value: serde_json::Value) -> anyhow::Result<Self> {
+        quantity(&value).map(Self)
     }
+}
+
+/// The quantity that a manifest gives as text, or as a number that stands for itself.
+///
+/// # Errors
+/// When it is neither, or no quantity, saying what would be one.
+pub fn quantity(value: &serde_json::Value) -> anyhow::Result<Quantity> {
+    let text = match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Number(number) => number.to_string(),
+        other => anyhow::bail!("{other}: a quantity belongs here, such as \"100Mi\""),
+    };
+    text.parse().map_err(|error| anyhow::anyhow!("{text:?}: {error}"))
 }
 
 impl VolumeManifest {

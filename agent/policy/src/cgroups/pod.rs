@@ -4,15 +4,11 @@
 use super::amounts::{self, Amounts, CPU, MEMORY};
 use crate::Quantity;
 use crate::snapshot::{ContainerKind, Qos};
+use crate::workload::NODE_CRITICAL;
 use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-
-/// Priorities from here on are the system's own.
-const SYSTEM_CRITICAL: i64 = 2_000_000_000;
-/// The priority class of what the node cannot do without.
-const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 
 /// Requests and limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +53,7 @@ pub struct Pod {
     /// The class that its status names, which wins.
     pub qos: Option<Qos>,
     /// Priority; 0 where none is given.
-    pub priority: i64,
+    pub priority: i32,
     /// Name of the priority class.
     pub priority_class: String,
     /// It comes from a file of the node, directly or as a mirror.
@@ -146,13 +142,13 @@ impl Pod {
     /// Whether the kubelet would never evict it.
     #[must_use]
     pub fn is_critical(&self) -> bool {
-        self.is_static || self.priority >= SYSTEM_CRITICAL
+        crate::workload::is_critical(self.is_static, false, Some(self.priority))
     }
 
     /// Whether the node cannot do without it.
     #[must_use]
     pub fn is_node_critical(&self) -> bool {
-        self.is_critical() && self.priority_class == NODE_CRITICAL_CLASS
+        self.is_critical() && self.priority_class == NODE_CRITICAL
     }
 
     /// The class by requests and limits; sums are compared, as the kubelet does, not container by container.

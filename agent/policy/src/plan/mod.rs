@@ -57,6 +57,16 @@ pub struct Plan {
     pub wake_in: Option<Millis>,
 }
 
+impl Plan {
+    /// Whom it ends, in order.
+    pub fn evictions(&self) -> impl Iterator<Item = &Evict> {
+        self.actions.iter().filter_map(|action| match action {
+            Action::Evict(evict) => Some(&**evict),
+            _ => None,
+        })
+    }
+}
+
 /// The threshold that a pass handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
