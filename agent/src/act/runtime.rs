@@ -14,10 +14,13 @@ use ebb_policy::plan::Action;
 use serde::Serialize;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long a container in an unknown state gets to end before it is killed.
 const UNKNOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// A container that was made less than this long ago and does not run may be about to: the kubelet first makes it and then starts it.
+const MAY_BE_STARTED: Duration = Duration::from_secs(60);
 
 /// One thing to do. It carries everything that doing it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -163,11 +166,21 @@ impl RuntimeHand {
 /// Whether the container is still there, and still dead.
 async fn may_remove_container(runtime: &Runtime, id: &str) -> Result<bool, Undone> {
     match runtime.container(id).await {
-        Ok(status) if status.state == ContainerState::Running => Err(Undone::Changed("it runs")),
-        Ok(_) => Ok(true),
+        Ok(status) => match status.state {
+            ContainerState::Running => Err(Undone::Changed("it runs")),
+            ContainerState::Created if is_young(status.created) => {
+                Err(Undone::Changed("it has only just been made and may be about to start"))
+            }
+            ContainerState::Created | ContainerState::Exited | ContainerState::Unknown => Ok(true),
+        },
         Err(Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether that was a moment ago, or cannot be told: the time is not known, or lies ahead of the clock.
+fn is_young(made: Option<SystemTime>) -> bool {
+    made.and_then(|at| at.elapsed().ok()).is_none_or(|age| age < MAY_BE_STARTED)
 }
 
 /// Whether the sandbox is still there, and still holds nothing that runs.

@@ -86,7 +86,7 @@ impl Agent {
 
     /// Looks who has gone, who has not in time, and whose grace is over.
     pub(super) fn look_at_departures(&mut self, at: Boot) {
-        if !self.state.has_departures() {
+        if !self.state.departures().are_remembered() {
             return;
         }
         for target in self.state.departures().take_overdue(at) {

@@ -18,7 +18,8 @@ use crate::state::Extent;
 use ebb_policy::history::History;
 use ebb_policy::plan::{KeepReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
-use ebb_policy::{Plan, Signal, Snapshot};
+use ebb_policy::{Millis, Plan, Signal, Snapshot, Time};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Between two measurements of what pods take up on disk, while disk is near or below a threshold.
@@ -30,6 +31,15 @@ const USAGE_AT_REST: Duration = Duration::from_secs(60);
 /// Disk and the runtime are decided on this often while memory is short.
 const WHOLE_EVERY: Duration = Duration::from_secs(1);
 
+/// What the runtime refused to remove is asked for again after this long, and after twice as long each further time.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The longest wait between two such attempts.
+const AGAIN_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// A sandbox that is still there this long after the runtime was asked to stop it is asked for again.
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
+
 /// The loop's side of the session.
 #[derive(Debug)]
 pub(super) struct RuntimeWatch {
@@ -38,8 +48,13 @@ pub(super) struct RuntimeWatch {
     /// The next list is the first since the runtime is there: what died before that is collected too.
     is_new: bool,
     collecting: Option<Collecting>,
-    /// When dead containers that were too young become old enough.
+    /// When there may be something to collect although nothing has ended since: what was too young is old enough, what stood in the way is gone, what was refused may be granted.
     gc_due: Option<Boot>,
+    /// Dead containers that the runtime did not remove when asked to.
+    refused: Vec<String>,
+    again_after: Duration,
+    /// When the runtime was asked to stop the sandboxes of a pod, by UID.
+    stopping: BTreeMap<String, Boot>,
     usage_asked: Option<Boot>,
 }
 
@@ -53,7 +68,11 @@ struct Collecting {
     expected: u64,
     images: u64,
     removed: u64,
+    /// Of those, what a sandbox may have been kept for.
+    containers_removed: u64,
     left_alone: u64,
+    /// Of those, what the runtime refused.
+    refused: u64,
     /// When the last was over; then the node is looked at again.
     done: Option<Boot>,
     listed: bool,
@@ -68,18 +87,35 @@ impl RuntimeWatch {
             is_new: true,
             collecting: None,
             gc_due: None,
+            refused: Vec::new(),
+            again_after: AGAIN_AFTER,
+            stopping: BTreeMap::new(),
             usage_asked: None,
         }
     }
 
     /// When the loop has something to do here.
     pub(super) fn due(&self) -> Option<Boot> {
-        self.gc_due
+        self.gc_due.filter(|_| !self.is_collecting())
     }
 
     /// Whether removals are under way.
     pub(super) fn is_collecting(&self) -> bool {
         self.collecting.is_some()
+    }
+
+    /// Has another collection follow where the last one may have made it worth while.
+    fn follow_up(&mut self, last: &Collecting, now: Boot) {
+        let again = if last.refused > 0 {
+            let wait = self.again_after;
+            self.again_after = (wait * 2).min(AGAIN_AT_LEAST);
+            Some(now.plus(wait))
+        } else {
+            self.again_after = AGAIN_AFTER;
+            // A sandbox is kept as long as it owns a container.
+            (last.containers_removed > 0).then_some(now)
+        };
+        self.gc_due = [self.gc_due, again].into_iter().flatten().min();
     }
 
     /// Asks for a listing: something about containers has changed.
@@ -99,6 +135,8 @@ impl Agent {
             News::Down(what) => {
                 self.set_up(false);
                 self.reporter.tell(&Record::Runtime { up: false, what });
+                // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
+                self.settle(|collecting| collecting.listed |= collecting.done.is_some());
             }
             News::Inventory(inventory) => {
                 if let Some(images) = &inventory.images
@@ -113,6 +151,7 @@ impl Agent {
                 let at = inventory.at;
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
                 self.state.observe_inventory(*inventory);
+                self.stop_left_sandboxes(at);
                 self.settle(|collecting| {
                     collecting.listed |= collecting.done.is_some_and(|done| at >= done);
                 });
@@ -139,10 +178,11 @@ impl Agent {
             News::Done(outcome) => self.on_done(&outcome),
             News::AllDone => {
                 let now = Boot::now();
-                if let Some(collecting) = self.collecting_mut() {
-                    collecting.done = Some(now);
-                }
-                if let Some(runtime) = &self.runtime {
+                if let Some(runtime) = &mut self.runtime {
+                    if let Some(collecting) = &mut runtime.collecting {
+                        collecting.done = Some(now);
+                        collecting.listed = !runtime.is_up;
+                    }
                     runtime.session.ask(Order::List { images: true });
                 }
                 self.disk_has_changed();
@@ -165,6 +205,8 @@ impl Agent {
         if let Some(runtime) = &mut self.runtime {
             runtime.is_up = is_up;
             runtime.is_new |= is_up;
+            // What it was asked for before it went may not have been heard.
+            runtime.stopping.clear();
         }
     }
 
@@ -179,9 +221,9 @@ impl Agent {
         if !(collecting.listed && collecting.read) {
             return;
         }
-        let Some(collecting) = self.runtime.as_mut().and_then(|r| r.collecting.take()) else {
-            return;
-        };
+        let Some(runtime) = &mut self.runtime else { return };
+        let Some(collecting) = runtime.collecting.take() else { return };
+        runtime.follow_up(&collecting, Boot::now());
         let now = self.state.disk().available(Signal::ImageFsAvailable);
         let freed = collecting.available.zip(now).filter(|_| collecting.images > 0);
         self.reporter.tell(&Record::Collected {
@@ -203,11 +245,20 @@ impl Agent {
             Err(why) => Record::NotRemoved { work: &outcome.work, why: why.to_string() },
         };
         self.reporter.tell(&record);
-        let Some(collecting) = self.collecting_mut() else { return };
+        let Some(runtime) = &mut self.runtime else { return };
+        let Some(collecting) = &mut runtime.collecting else { return };
         match (&outcome.result, &outcome.work) {
-            (Ok(()), _) => collecting.removed += 1,
+            (Ok(()), work) => {
+                collecting.removed += 1;
+                let of_container = matches!(work, Work::RemoveContainer { .. });
+                collecting.containers_removed += u64::from(of_container);
+            }
             (Err(why), work) => {
                 collecting.left_alone += 1;
+                collecting.refused += u64::from(matches!(why, Undone::Runtime(_)));
+                if let (Work::RemoveContainer { id, .. }, Undone::Runtime(_)) = (work, why) {
+                    runtime.refused.push(id.clone());
+                }
                 if let (Work::RemoveImage { expected, .. }, Undone::Changed(_)) = (work, why) {
                     collecting.expected = collecting.expected.saturating_sub(*expected);
                 }
@@ -235,15 +286,29 @@ impl Agent {
             return;
         }
         self.whole_pass = Some(at);
+        let has_exited = self.state.pods().has_exited();
         let Some(runtime) = &mut self.runtime else { return };
         let is_due = runtime.gc_due.is_some_and(|due| due <= at);
         if is_due {
             runtime.gc_due = None;
+            snapshot.exited.append(&mut runtime.refused);
         }
-        let period = self.policy.limits.options().container_gc_period;
-        if (is_due || !snapshot.exited.is_empty()) && period.0 > 0 {
-            snapshot.tasks = Some(vec![Loop::Eviction, Loop::ContainerGc]);
-        }
+        let options = self.policy.limits.options();
+        let passed = |every: Millis, last: Option<Time>| {
+            every.0 > 0 && last.is_none_or(|last| snapshot.taken_at.since(last) >= every)
+        };
+        let (containers, images) = (options.container_gc_period, options.image_gc_period);
+        let ended = (is_due || has_exited) && containers.0 > 0;
+        let containers = ended || passed(containers, self.history.last_container_gc);
+        // Before it is known how full their filesystem is, a collection of images would only use up its turn.
+        let disk = self.state.disk();
+        let is_known =
+            disk.places().is_none() || disk.available(Signal::ImageFsAvailable).is_some();
+        let images = is_known && passed(images, self.history.last_image_gc);
+        let tasks =
+            [(Loop::Eviction, true), (Loop::ContainerGc, containers), (Loop::ImageGc, images)];
+        snapshot.tasks =
+            Some(tasks.into_iter().filter(|(_, is)| *is).map(|(task, _)| task).collect());
     }
 
     /// Has the runtime stop the containers of a pod; false when it cannot be asked, or nothing is to be done.
@@ -257,11 +322,25 @@ impl Agent {
     /// Has the runtime stop the sandboxes of a pod whose containers have ended. Killing them instead would leave their shims behind.
     pub(super) fn stop_sandboxes(&mut self, uid: &str) {
         let (_, sandboxes) = self.state.pods().parts(uid);
-        let Some(runtime) = &self.runtime else { return };
+        let Some(runtime) = &mut self.runtime else { return };
+        runtime.stopping.insert(uid.to_owned(), Boot::now());
         if !sandboxes.is_empty() && !runtime.session.give(Task::StopSandboxes(sandboxes)) {
             let what =
                 format!("the sandbox of pod {uid} is not stopped yet: the runtime has not kept up");
             self.reporter.tell(&Record::Degraded { what });
+        }
+    }
+
+    /// Asks again for what an eviction left: the runtime was away, or refused.
+    fn stop_left_sandboxes(&mut self, now: Boot) {
+        let left = self.state.pods().only_sandboxes_left();
+        let Some(runtime) = &mut self.runtime else { return };
+        let is_recent = |asked: Boot| now.since(asked) < STOPS_WITHIN;
+        runtime.stopping.retain(|uid, asked| left.contains(uid) || is_recent(*asked));
+        let is_due = |uid: &String| !runtime.stopping.get(uid).is_some_and(|at| is_recent(*at));
+        let due: Vec<String> = left.into_iter().filter(is_due).collect();
+        for uid in due {
+            self.stop_sandboxes(&uid);
         }
     }
 
@@ -274,7 +353,8 @@ impl Agent {
             (Subject::Container { .. }, KeepReason::TooYoung { wait }) => Some(*wait),
             _ => None,
         });
-        runtime.gc_due = young.min().map(|wait| at.plus(Duration::from_secs(wait.0)));
+        let old_enough = young.min().map(|wait| at.plus(Duration::from_secs(wait.0)));
+        runtime.gc_due = [runtime.gc_due, old_enough].into_iter().flatten().min();
         let list: Vec<Work> = plan.actions.iter().filter_map(Work::of).collect();
         if list.is_empty() || !runtime.is_up {
             return;
@@ -304,7 +384,9 @@ impl Agent {
             expected,
             images,
             removed: 0,
+            containers_removed: 0,
             left_alone: 0,
+            refused: 0,
             done: None,
             listed: false,
             read: false,

@@ -24,6 +24,9 @@ const PRETENDED_COUNTS_FOR: Duration = Duration::from_secs(30);
 /// How long a departure that missed its deadline is remembered, so that it is not chosen again at once.
 const STUCK_FOR: Duration = Duration::from_secs(60);
 
+/// How long a pod that has ended counts as giving back what it has on disk: its containers are removed after its end.
+const REMAINS_COUNT_FOR: Duration = Duration::from_secs(30);
+
 /// What of a departure is still there; both only ever fall once everything in it has been killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
@@ -56,7 +59,11 @@ pub struct Departure {
 
 /// All departures; there are never more than there are workloads.
 #[derive(Debug, Default)]
-pub struct Departures(Vec<Departure>);
+pub struct Departures {
+    all: Vec<Departure>,
+    /// Pods of which nothing runs any more, and since when: their memory is back, their disk comes back.
+    ended: Vec<(WorkloadKey, Boot)>,
+}
 
 impl Departures {
     /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period.
@@ -64,8 +71,8 @@ impl Departures {
         let chosen = Boot::now();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
-        self.0.retain(|d| d.key != key);
-        self.0.push(Departure {
+        self.all.retain(|d| d.key != key);
+        self.all.push(Departure {
             key,
             target,
             chosen,
@@ -81,12 +88,12 @@ impl Departures {
 
     /// Takes a departure back: it was not carried out.
     pub fn cancel(&mut self, target: &Target) {
-        self.0.retain(|d| &d.target != target);
+        self.all.retain(|d| &d.target != target);
     }
 
     /// Notes that nothing was done about `target` because of a dry run: it counts for a while as if it had been, so that the same is not decided again at every look.
     pub fn only_pretended(&mut self, target: &Target) {
-        if let Some(departure) = self.0.iter_mut().find(|d| &d.target == target) {
+        if let Some(departure) = self.all.iter_mut().find(|d| &d.target == target) {
             departure.pretended = true;
             departure.kill_at = None;
             departure.deadline = departure.chosen.plus(PRETENDED_COUNTS_FOR);
@@ -95,7 +102,7 @@ impl Departures {
 
     /// Notes that `target` could not be ended: it counts for nothing, and is not chosen again for a while.
     pub fn fail(&mut self, target: &Target) {
-        if let Some(departure) = self.0.iter_mut().find(|d| &d.target == target) {
+        if let Some(departure) = self.all.iter_mut().find(|d| &d.target == target) {
             departure.stuck = true;
             departure.kill_at = None;
             departure.deadline = departure.chosen;
@@ -105,18 +112,24 @@ impl Departures {
     /// Whether anything is on its way out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    /// Whether [`Departures::look`] has anything to do: something is on its way out, or was a moment ago.
+    #[must_use]
+    pub fn are_remembered(&self) -> bool {
+        !(self.all.is_empty() && self.ended.is_empty())
     }
 
     /// The departure by `target`, if it is on its way.
     #[must_use]
     pub fn get(&self, target: &Target) -> Option<&Departure> {
-        self.0.iter().find(|d| &d.target == target)
+        self.all.iter().find(|d| &d.target == target)
     }
 
     /// Those whose grace is over at `now`, each returned once.
     pub fn take_overdue(&mut self, now: Boot) -> Vec<Target> {
-        let overdue = self.0.iter_mut().filter(|d| d.kill_at.is_some_and(|at| at <= now));
+        let overdue = self.all.iter_mut().filter(|d| d.kill_at.is_some_and(|at| at <= now));
         overdue
             .map(|d| {
                 d.kill_at = None;
@@ -128,11 +141,14 @@ impl Departures {
     /// Looks which have gone since, and which have just missed their deadline; both are returned once.
     pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Departure>, Vec<Departure>) {
         let (gone, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.0).into_iter().partition(|d| is_gone(&d.target, proc));
-        self.0 = rest;
-        self.0.retain(|d| !(d.pretended && now > d.deadline));
+            std::mem::take(&mut self.all).into_iter().partition(|d| is_gone(&d.target, proc));
+        self.all = rest;
+        self.ended.retain(|(_, at)| now.since(*at) < REMAINS_COUNT_FOR);
+        let pods = gone.iter().filter(|d| matches!(d.target, Target::Pod { .. }));
+        self.ended.extend(pods.map(|d| (d.key.clone(), now)));
+        self.all.retain(|d| !(d.pretended && now > d.deadline));
         let mut stuck = Vec::new();
-        for departure in &mut self.0 {
+        for departure in &mut self.all {
             if departure.left.is_none() {
                 departure.left = Left::of(&departure.target);
             }
@@ -147,21 +163,25 @@ impl Departures {
                 stuck.push(departure.clone());
             }
         }
-        self.0.retain(|d| now.since(d.deadline) < STUCK_FOR);
+        self.all.retain(|d| now.since(d.deadline) < STUCK_FOR);
         (gone, stuck)
     }
 
     /// When something about the departures changes by itself.
     #[must_use]
     pub fn next_change(&self) -> Option<Boot> {
-        let times = self.0.iter().filter(|d| !d.stuck);
+        let times = self.all.iter().filter(|d| !d.stuck);
         times.map(|d| d.kill_at.unwrap_or(d.deadline)).min()
     }
 
     /// How policy sees the departure of `key`.
     #[must_use]
     pub fn dying(&self, key: &WorkloadKey, clock: &Clock) -> Option<Dying> {
-        let departure = self.0.iter().find(|d| &d.key == key)?;
+        let Some(departure) = self.all.iter().find(|d| &d.key == key) else {
+            let (_, at) = self.ended.iter().find(|(ended, _)| ended == key)?;
+            let deadline = clock.time(at.plus(REMAINS_COUNT_FOR));
+            return Some(Dying { since: clock.time(*at), deadline, expected_free: 0 });
+        };
         Some(Dying {
             since: clock.time(departure.chosen),
             deadline: clock.time(departure.deadline),
@@ -248,6 +268,22 @@ mod tests {
         let (gone, stuck) = departures.look(Path::new("/proc"), Boot::now());
         assert_eq!((gone.len(), stuck.len()), (1, 0));
         assert!(departures.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_has_no_memory_to_give_but_counts_until_its_remains_can_be_gone() {
+        let target = Target::Pod { uid: "u".into(), payloads: Vec::new() };
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, 7);
+        let now = Boot::now();
+        assert_eq!(departures.look(Path::new("/proc"), now).0.len(), 1);
+        let clock = Clock::anchored_now();
+        let dying = departures.dying(&key("a"), &clock).unwrap();
+        assert_eq!(dying.expected_free, 0);
+        assert_eq!(dying.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
+        assert!(departures.is_empty(), "there is nothing to wait for");
+        departures.look(Path::new("/proc"), now.plus(REMAINS_COUNT_FOR));
+        assert!(departures.dying(&key("a"), &clock).is_none());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::act::Payload;
 use crate::sense::logs::Logs;
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use ebb_policy::snapshot::{
-    ContainerState, ContainerStats, FsUsage, LocalLimit, MemoryUsage, ProtectedReason, State,
-    Stats, Workload, WorkloadKey, WorkloadKind,
+    ContainerState, ContainerStats, FsUsage, LocalLimit, MemoryUsage, ProtectedReason, Sandbox,
+    State, Stats, Workload, WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Snapshot, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,6 +30,8 @@ pub struct Pods {
     /// UIDs of pods that ebb has ended, for as long as anything of them is left.
     evicted: BTreeSet<String>,
     exited: BTreeSet<String>,
+    /// A sandbox has ended that no decision was made about.
+    sandbox_ended: bool,
     /// Nothing but pods may be ended.
     pods_only: bool,
     /// The pods, put together whenever what they are made of changes.
@@ -64,6 +66,7 @@ impl Pods {
     /// Takes in what the runtime has.
     pub fn observe(&mut self, mut inventory: Inventory) {
         self.exited.extend(std::mem::take(&mut inventory.exited));
+        self.note_ended_sandboxes(&inventory);
         let there: BTreeSet<&str> =
             inventory.containers.iter().map(|c| c.container.id.as_str()).collect();
         self.exited.retain(|id| there.contains(id.as_str()));
@@ -101,15 +104,35 @@ impl Pods {
         self.put_together();
     }
 
-    /// Forgets that containers have ended: a decision has been made about them.
-    pub fn forget_exited(&mut self) {
-        self.exited.clear();
+    /// Notes which sandboxes have ended since the last inventory. As long as its sandbox is ready a pod counts as running, so what was decided of its dead containers until then is decided again.
+    fn note_ended_sandboxes(&mut self, inventory: &Inventory) {
+        let Some(last) = &self.inventory else { return };
+        let was_ready = |id: &str| {
+            let mut before = last.pods.iter().map(|pod| &pod.sandbox);
+            before.any(|sandbox| sandbox.ready && sandbox.id == id)
+        };
+        for pod in &inventory.pods {
+            let Sandbox { id, pod_uid, ready, .. } = &pod.sandbox;
+            if *ready || !was_ready(id) {
+                continue;
+            }
+            self.sandbox_ended = true;
+            let own = inventory.containers.iter().map(|seen| &seen.container);
+            let dead = own.filter(|c| &c.pod_uid == pod_uid && c.state == ContainerState::Exited);
+            self.exited.extend(dead.map(|container| container.id.clone()));
+        }
     }
 
-    /// Whether containers have ended that no decision was made about.
+    /// Forgets what has ended: a decision has been made about it.
+    pub fn forget_exited(&mut self) {
+        self.exited.clear();
+        self.sandbox_ended = false;
+    }
+
+    /// Whether containers or sandboxes have ended that no decision was made about.
     #[must_use]
     pub fn has_exited(&self) -> bool {
-        !self.exited.is_empty()
+        self.sandbox_ended || !self.exited.is_empty()
     }
 
     /// The images, as last told.
@@ -139,6 +162,18 @@ impl Pods {
             .filter_map(|c| c.cgroup.as_ref())
             .filter_map(|path| Some(Payload { id: id_of(path)?, path: root.join(path) }))
             .collect()
+    }
+
+    /// UIDs of pods that ebb has ended and of which nothing runs any more but the sandbox.
+    #[must_use]
+    pub fn only_sandboxes_left(&self) -> Vec<String> {
+        let pods = || self.inventory.iter().flat_map(|inventory| &inventory.pods);
+        let is_left = |uid: &&String| {
+            let mut containers = self.containers(uid).map(|seen| seen.container.state);
+            pods().any(|pod| &pod.sandbox.pod_uid == *uid && pod.sandbox.ready)
+                && containers.all(|state| state == ContainerState::Exited)
+        };
+        self.evicted.iter().filter(is_left).cloned().collect()
     }
 
     /// Ids of the containers of the pod `uid` that run, and of its sandboxes.

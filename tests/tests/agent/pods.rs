@@ -1,14 +1,15 @@
-//! The whole agent with a container runtime in the test's own process: what is collected, who is ended and how, and that memory never waits for the runtime.
+//! The whole agent with a container runtime in the test's own process: what is collected.
 
 use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
 use crate::{Agent, config, ebb, kinds, start};
+use ebb_cri::wire::runtime::ContainerState;
 use ebb_tests::runtime::{FakeRuntime, Fault, Flavour, World};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-const CONFIG: &str = "\
+pub(crate) const CONFIG: &str = "\
 evictionHard:
   memory.available: 100Mi
 imageMinimumGCAge: 0s
@@ -18,13 +19,13 @@ ebb:
 ";
 
 /// A runtime with its own directories for images, logs and what ebb remembers.
-struct Lab {
-    node: FakeNode,
-    runtime: FakeRuntime,
+pub(crate) struct Lab {
+    pub(crate) node: FakeNode,
+    pub(crate) runtime: FakeRuntime,
 }
 
 impl Lab {
-    fn new(flavour: Flavour) -> Self {
+    pub(crate) fn new(flavour: Flavour) -> Self {
         let runtime = FakeRuntime::start(flavour).unwrap();
         for dir in ["images", "pods", "containers", "state"] {
             std::fs::create_dir(runtime.dir().join(dir)).unwrap();
@@ -33,7 +34,7 @@ impl Lab {
         Self { node: FakeNode::new(), runtime }
     }
 
-    fn world(&self) -> std::sync::MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> std::sync::MutexGuard<'_, World> {
         self.runtime.world()
     }
 
@@ -54,7 +55,7 @@ impl Lab {
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    fn start(&self, config: &Path, extra: &[&str]) -> Agent {
+    pub(crate) fn start(&self, config: &Path, extra: &[&str]) -> Agent {
         let args = self.args();
         let all: Vec<&str> = args.iter().map(String::as_str).chain(extra.iter().copied()).collect();
         start(&self.node, config, &all)
@@ -74,7 +75,7 @@ impl Lab {
     }
 
     /// A pod with one running container of `mib` MiB, whose sandbox has a cgroup beside it.
-    fn pod(&mut self, name: &str, image: &str, mib: u64) -> Pod {
+    pub(crate) fn pod(&mut self, name: &str, image: &str, mib: u64) -> Pod {
         let uid = format!("uid-{name}");
         let (sandbox, container) = {
             let mut world = self.world();
@@ -89,12 +90,12 @@ impl Lab {
     }
 }
 
-struct Pod {
-    uid: String,
-    sandbox: String,
-    container: String,
-    payload: FakeCgroup,
-    pause: FakeCgroup,
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    pub(crate) sandbox: String,
+    pub(crate) container: String,
+    pub(crate) payload: FakeCgroup,
+    pub(crate) pause: FakeCgroup,
 }
 
 fn path(runtime: &FakeRuntime, name: &str) -> String {
@@ -169,75 +170,42 @@ fn with_nothing_to_be_kept_every_dead_container_goes_and_a_dry_run_removes_none(
 }
 
 #[test]
-fn a_runtime_that_hangs_delays_no_decision_about_memory() {
-    let mut lab = Lab::new(Flavour::Containerd2);
+fn a_removal_that_the_runtime_refuses_is_asked_for_again() {
+    let mut lab = Lab::new(Flavour::Containerd16);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let hog = lab.pod("hog", &image, 1500);
-    let web = lab.pod("web", &image, 100);
-    let config = config(CONFIG);
+    let pod = lab.pod("web", &image, 10);
+    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
     let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("runtime");
-    wait_for("the pods to be known", || lab.world().count("ContainerStatus") >= 2);
-    lab.world().faults.insert("*".into(), Fault::Hang);
-    lab.world().exit("nobody", 0);
-    let began = Instant::now();
-    lab.node.set_available(60);
-    wait_for("the kill", || hog.payload.is_killed());
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    hog.payload.empty();
-    lab.node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("inventory");
+    let refusal = Fault::Refuse(13, "failed to forcibly stop container".into());
+    lab.world().faults.insert("RemoveContainer".into(), refusal);
+    lab.world().exit(&pod.container, 0);
+    wait_for("a second attempt", || lab.world().count("RemoveContainer") >= 2);
+    lab.world().faults.clear();
+    wait_for("the removal", || lab.world().containers.is_empty());
     agent.stop();
-    assert!(!web.payload.is_killed());
-    assert!(!hog.pause.is_killed() && !web.pause.is_killed(), "a sandbox is never killed");
 }
 
 #[test]
-fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collected() {
+fn a_container_that_was_only_just_made_is_left_to_be_started() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let hog = lab.pod("hog", &image, 1500);
-    let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
-    );
+    let pod = lab.pod("web", &image, 10);
+    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
     let mut agent = lab.start(config.path(), &["--enforce"]);
-    let known = agent.wait("inventory");
-    assert_eq!(known["containers"], 1, "{known}");
-    lab.node.set_available(60);
-    wait_for("the runtime to be asked", || lab.world().count("StopContainer") == 1);
-    hog.payload.empty();
-    lab.node.set_available(1500);
-    wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
-    wait_for("its container to be removed", || lab.world().containers.is_empty());
-    agent.wait("recovered");
+    agent.wait("inventory");
+    let made = {
+        let mut world = lab.world();
+        let made = world.add_container(&pod.sandbox, "main", &image);
+        world.containers.get_mut(&made).unwrap().state = ContainerState::ContainerCreated;
+        world.exit(&pod.container, 0);
+        made
+    };
+    let left = agent.wait("notRemoved");
+    assert_eq!(left["work"]["id"], made.as_str(), "{left}");
+    wait_for("the dead one to be removed", || lab.world().containers.len() == 1);
     agent.stop();
-    assert!(!hog.payload.is_killed(), "it ended in time");
-    assert!(!hog.pause.is_killed(), "a sandbox is never killed");
-    assert_eq!(hog.uid, "uid-hog");
-}
-
-#[test]
-fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sandbox() {
-    let mut lab = Lab::new(Flavour::Containerd2);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let hog = lab.pod("hog", &image, 1500);
-    let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
-    );
-    let mut agent = lab.start(config.path(), &["--enforce"]);
-    let known = agent.wait("inventory");
-    assert_eq!(known["containers"], 1, "{known}");
-    lab.world().faults.insert("StopContainer".into(), Fault::Hang);
-    lab.node.set_available(60);
-    wait_for("the kill at the deadline", || hog.payload.is_killed());
-    assert_eq!(lab.world().count("StopContainer"), 1);
-    hog.payload.empty();
-    lab.node.set_available(1500);
-    wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
-    agent.wait("recovered");
-    agent.stop();
-    assert!(!hog.pause.is_killed());
+    assert!(lab.world().containers.contains_key(&made));
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! The whole agent with a container runtime in the test's own process: who is ended and how, and that memory never waits for the runtime.
+
+use crate::config;
+use crate::fake_node::wait_for;
+use crate::pods::{CONFIG, Lab};
+use ebb_tests::runtime::{Fault, Flavour};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_runtime_that_hangs_delays_no_decision_about_memory() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let web = lab.pod("web", &image, 100);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("runtime");
+    wait_for("the pods to be known", || lab.world().count("ContainerStatus") >= 2);
+    lab.world().faults.insert("*".into(), Fault::Hang);
+    lab.world().exit("nobody", 0);
+    let began = Instant::now();
+    lab.node.set_available(60);
+    wait_for("the kill", || hog.payload.is_killed());
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!web.payload.is_killed());
+    assert!(!hog.pause.is_killed() && !web.pause.is_killed(), "a sandbox is never killed");
+}
+
+#[test]
+fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collected() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+    );
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    let known = agent.wait("inventory");
+    assert_eq!(known["containers"], 1, "{known}");
+    lab.node.set_available(60);
+    wait_for("the runtime to be asked", || lab.world().count("StopContainer") == 1);
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
+    wait_for("its container to be removed", || lab.world().containers.is_empty());
+    wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!hog.payload.is_killed(), "it ended in time");
+    assert!(!hog.pause.is_killed(), "a sandbox is never killed");
+    assert_eq!(hog.uid, "uid-hog");
+}
+
+#[test]
+fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sandbox() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+    );
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    let known = agent.wait("inventory");
+    assert_eq!(known["containers"], 1, "{known}");
+    lab.world().faults.insert("StopContainer".into(), Fault::Hang);
+    lab.node.set_available(60);
+    wait_for("the kill at the deadline", || hog.payload.is_killed());
+    assert_eq!(lab.world().count("StopContainer"), 1);
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!hog.pause.is_killed());
+}
+
+#[test]
+fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_later() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.runtime.stop();
+    assert_eq!(agent.wait("runtime")["up"], false);
+    lab.node.set_available(60);
+    wait_for("the kill without the runtime", || hog.payload.is_killed());
+    hog.payload.empty();
+    lab.world().exit(&hog.container, 137);
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    assert_eq!(lab.world().count("StopPodSandbox"), 0, "nobody was there to be asked");
+    lab.runtime.resume().unwrap();
+    wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
+    assert!(lab.world().containers.is_empty());
+    agent.stop();
+    assert!(!hog.pause.is_killed(), "a sandbox is never killed");
+}
