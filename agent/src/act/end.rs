@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  cgroup ─ cgroup.kill ─ SIGKILL each ───────────┐
-//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► process_mrelease each ─► ended
+//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► ended, and told ─► process_mrelease each
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
 
 use super::ladder::{self, Rung};
+use super::pidfd::PidFd;
 use super::victim::{HeldCgroup, Victim};
 use crate::clock::Boot;
 use nix::sys::signal::Signal;
@@ -52,14 +53,18 @@ pub struct Ended {
     pub method: Method,
     /// When the deciding write or signal had returned.
     pub at: Boot,
-    /// Processes whose memory was taken back at once with `process_mrelease`.
-    pub released: usize,
+}
+
+impl Ended {
+    fn now(method: Method) -> Self {
+        Self { method, at: Boot::now() }
+    }
 }
 
 /// The one seam between deciding that a victim goes and its going.
 pub(super) trait Hand: Send {
-    /// Ends the victim now.
-    fn kill(&self, victim: Victim) -> io::Result<Ended>;
+    /// Ends the victim now; what is returned beside it are those who are dying, whose memory is still to be taken back.
+    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)>;
     /// Asks the victim to end.
     fn terminate(&self, victim: Victim) -> io::Result<Ended>;
     /// Takes a step below ending it.
@@ -75,27 +80,25 @@ pub(super) struct Enforce;
 pub(super) struct DryRun;
 
 impl Hand for DryRun {
-    fn kill(&self, _: Victim) -> io::Result<Ended> {
-        Ok(Ended { method: Method::DryRun, at: Boot::now(), released: 0 })
+    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
+        Ok((Ended::now(Method::DryRun), Vec::new()))
     }
 
-    fn terminate(&self, victim: Victim) -> io::Result<Ended> {
-        self.kill(victim)
+    fn terminate(&self, _: Victim) -> io::Result<Ended> {
+        Ok(Ended::now(Method::DryRun))
     }
 
-    fn step(&self, victim: Victim, _: Rung) -> io::Result<Ended> {
-        self.kill(victim)
+    fn step(&self, _: Victim, _: Rung) -> io::Result<Ended> {
+        Ok(Ended::now(Method::DryRun))
     }
 }
 
 impl Hand for Enforce {
-    fn kill(&self, victim: Victim) -> io::Result<Ended> {
+    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
         match victim {
             Victim::Process(process) => {
                 process.signal(Signal::SIGKILL)?;
-                let at = Boot::now();
-                let released = usize::from(process.release_memory().is_ok());
-                Ok(Ended { method: Method::Signal, at, released })
+                Ok((Ended::now(Method::Signal), vec![process]))
             }
             Victim::Cgroups(mut held) => {
                 let mut method = Method::CgroupKill;
@@ -104,11 +107,8 @@ impl Hand for Enforce {
                         method = Method::FreezeAndSignal;
                     }
                 }
-                let at = Boot::now();
-                // The dying may wait for a processor; what their memory holds need not.
-                let processes = held.iter().flat_map(|cgroup| &cgroup.processes);
-                let released = processes.filter(|p| p.release_memory().is_ok()).count();
-                Ok(Ended { method, at, released })
+                let ended = Ended::now(method);
+                Ok((ended, held.into_iter().flat_map(|cgroup| cgroup.processes).collect()))
             }
         }
     }
@@ -125,7 +125,7 @@ impl Hand for Enforce {
                 }
             }
         }
-        Ok(Ended { method: Method::Terminate, at: Boot::now(), released: 0 })
+        Ok(Ended::now(Method::Terminate))
     }
 
     fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended> {
@@ -144,7 +144,7 @@ impl Hand for Enforce {
             Rung::Freeze { .. } => Method::Freeze,
             Rung::Release => Method::Release,
         };
-        Ok(Ended { method, at: Boot::now(), released: 0 })
+        Ok(Ended::now(method))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::sense::Roots;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use end::{DryRun, Enforce, Hand};
+use pidfd::PidFd;
 use ready::Ready;
 use serde::Serialize;
 use std::io;
@@ -128,6 +129,8 @@ pub struct Actor {
     node: NodeSensor,
     hand: Box<dyn Hand>,
     ready: Ready,
+    /// Killed, and not asked for their memory yet.
+    dying: Vec<PidFd>,
 }
 
 impl Actor {
@@ -146,6 +149,7 @@ impl Actor {
             node: NodeSensor::open(roots)?,
             hand,
             ready: Ready::default(),
+            dying: Vec::new(),
         })
     }
 
@@ -170,6 +174,16 @@ impl Actor {
         self.ready.hold(target, &self.roots.proc);
     }
 
+    /// Takes back at once what those killed last still hold: the dying may wait for a processor, their memory need not.
+    ///
+    /// Takes as long as the kernel does, so whoever is to know of the kill is told before.
+    pub fn release_memory(&mut self) {
+        for process in self.dying.drain(..) {
+            // One that is gone has given its memory back itself.
+            let _ = process.release_memory();
+        }
+    }
+
     /// Does one job: hold, check, act.
     pub fn perform(&mut self, job: Job) -> Acted {
         let begun = Boot::now();
@@ -186,7 +200,10 @@ impl Actor {
             self.check_need(need)?;
         }
         match job.step {
-            Step::Kill => self.hand.kill(victim),
+            Step::Kill => self.hand.kill(victim).map(|(ended, dying)| {
+                self.dying = dying;
+                ended
+            }),
             Step::Terminate => self.hand.terminate(victim),
             Step::Rung(rung) => self.hand.step(victim, rung),
         }
@@ -221,7 +238,8 @@ impl Actor {
 /// # Errors
 /// It is gone, a process in it is protected, or what the kernel says.
 pub fn end_leftover(target: &Target, proc: &Path) -> Result<Ended, NotDone> {
-    Enforce.kill(Victim::hold(target, proc)?).map_err(NotDone::Failed)
+    let (ended, _) = Enforce.kill(Victim::hold(target, proc)?).map_err(NotDone::Failed)?;
+    Ok(ended)
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ pub fn guard(lifeline: Arc<Lifeline>, mut actor: Actor, results: Sender<Acted>) 
                 tracing::error!(target = ?acted.job.target, "the loop is stuck and memory is out: the watchdog acted");
                 // A full channel is no reason to wait: the loop that would read it is stuck.
                 let _ = results.try_send(acted);
+                actor.release_memory();
             }
         }
     })?;

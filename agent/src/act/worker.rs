@@ -10,7 +10,7 @@ use crate::clock::Boot;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, error};
 
 /// Jobs that may wait for a thread; a plan is small, so more than this means that it is stuck.
 const WAITING_JOBS: usize = 64;
@@ -87,13 +87,24 @@ fn run_quick(mut actor: Actor, inbox: &Receiver<Order>, results: &Sender<Acted>)
         match order {
             Ok(Order::Hold(target)) => actor.hold_ready(&target),
             Ok(Order::Do(job)) => {
-                if results.blocking_send(actor.perform(job)).is_err() {
+                if !tell(results, actor.perform(job), &mut actor) {
                     return;
                 }
             }
             Err(RecvTimeoutError::Timeout) => actor.ready.release(),
             Err(RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// Tells of a kill before the memory is taken back, so that the record does not wait for the kernel; unless nobody takes the record in. Returns whether anybody will.
+fn tell(results: &Sender<Acted>, acted: Acted, actor: &mut Actor) -> bool {
+    let waiting = results.try_send(acted);
+    actor.release_memory();
+    match waiting {
+        Ok(()) => true,
+        Err(error::TrySendError::Closed(_)) => false,
+        Err(error::TrySendError::Full(acted)) => results.blocking_send(acted).is_ok(),
     }
 }
 

@@ -124,8 +124,6 @@ pub enum Record<'a> {
         after_ms: Option<f64>,
         /// Microseconds that it took from being taken up.
         took_us: u64,
-        /// Processes whose memory was released at once.
-        released: usize,
         /// It was the watchdog that acted.
         by_watchdog: bool,
     },

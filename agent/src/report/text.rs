@@ -80,16 +80,11 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
             (YELLOW, vec![format!("pressure{signal}, nothing is ended: {}", notes.join("; "))])
         }
-        Record::Acted { job, workload, method, after_ms, took_us, released, by_watchdog } => {
+        Record::Acted { job, workload, method, after_ms, took_us, by_watchdog } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
             let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
             let by = if *by_watchdog { " by the watchdog" } else { "" };
-            let released = if *released > 0 {
-                format!(", memory of {released} processes taken back at once")
-            } else {
-                String::new()
-            };
-            (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs{released}")])
+            (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs")])
         }
         Record::Named { workload } => {
             ("", vec![format!("the reflex would end {} at the threshold", workload.name)])

@@ -54,7 +54,6 @@ impl Agent {
                     after_ms,
                     took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
                         .unwrap_or(u64::MAX),
-                    released: ended.released,
                     by_watchdog: acted.by_watchdog,
                 });
             }
