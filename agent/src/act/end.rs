@@ -1,7 +1,7 @@
 //! Ending what is held: two ways, one for real and one that only says what it would do.
 //!
 //! ```text
-//!  cgroup ─ cgroup.kill ─ SIGKILL each ───────────┐
+//!  cgroup ─ SIGKILL each ─ cgroup.kill ───────────┐
 //!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► ended, and told ─► process_mrelease each
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long the loop of freezing and signalling may go on where the kernel has no `cgroup.kill`.
 const SIGNAL_FOR: Duration = Duration::from_millis(500);
 
+/// Pause between its rounds, in which the signalled die.
+const BETWEEN_ROUNDS: Duration = Duration::from_micros(200);
+
 /// Processes signalled per round of that loop.
 const SIGNAL_AT_ONCE: usize = 4096;
 
@@ -25,7 +28,7 @@ const SIGNAL_AT_ONCE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Method {
-    /// One write to `cgroup.kill`, and SIGKILL to each process held.
+    /// SIGKILL to each process held, and one write to `cgroup.kill` for the rest.
     CgroupKill,
     /// Frozen, then SIGKILL to each process until none was left or half a second had passed.
     FreezeAndSignal,
@@ -150,16 +153,16 @@ impl Hand for Enforce {
 
 /// Kills everything in one cgroup.
 fn kill(held: &mut HeldCgroup) -> io::Result<Method> {
+    // Those that are held first: that takes no lock, while cgroup.kill waits for whoever is changing the tree.
+    // They need it anyway: cgroup.kill signals the first thread of each process alone, and where that has exited
+    // and others live on, its signal is lost.
+    let signals = held.processes.iter().map(|process| process.signal(Signal::SIGKILL));
+    let signalled = signals.map(ended_is_fine).fold(Ok(()), Result::and);
     if held.write("cgroup.kill", "1").is_err() {
         freeze_and_signal(held)?;
         return Ok(Method::FreezeAndSignal);
     }
-    // It signals the first thread of each process alone: where that has exited and others live on,
-    // the signal is lost. One to the process reaches the others; the dead do not mind a second.
-    for process in &held.processes {
-        ended_is_fine(process.signal(Signal::SIGKILL))?;
-    }
-    Ok(Method::CgroupKill)
+    signalled.map(|()| Method::CgroupKill)
 }
 
 /// Ends a cgroup where `cgroup.kill` is missing (before Linux 5.14): frozen it cannot fork, so each round finds fewer processes.
@@ -178,7 +181,8 @@ fn freeze_and_signal(held: &mut HeldCgroup) -> io::Result<()> {
         if result.is_err() || Boot::now().since(started) > SIGNAL_FOR {
             break;
         }
-        std::thread::yield_now();
+        // Not a yield: before every other thread, this one would leave the dying no processor.
+        std::thread::sleep(BETWEEN_ROUNDS);
     }
     if frozen {
         // A frozen task still dies of SIGKILL; thawing is for the directory, should someone use it again.

@@ -4,6 +4,7 @@
 //! The slow thread also lets go of what it has frozen when the time is over, whether or not the loop still runs.
 
 use super::ladder::Rung;
+use super::myself::run_first;
 use super::ready::HELD_FOR;
 use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
@@ -77,6 +78,9 @@ pub fn start(quick: Actor, slow: Actor, results: Sender<Acted>) -> io::Result<Jo
 }
 
 fn run_quick(mut actor: Actor, inbox: &Receiver<Order>, results: &Sender<Acted>) {
+    if let Err(error) = run_first() {
+        tracing::warn!(%error, "kills wait for a processor like any other work (no SCHED_FIFO)");
+    }
     loop {
         // A hold that no job came for is let go: it keeps descriptors of what may be gone by then.
         let order = if actor.ready.is_holding() {
