@@ -1,6 +1,8 @@
 //! ebb's own probes, attached by a test: the events they send are collected and asked about.
 use anyhow::{Context, Result, bail};
-use ebb_probes::{KernelEvent, Lost, Options, ProbeSet, ProbeState, ProbeStatus, Probes, Totals};
+use ebb_probes::{
+    Cost, KernelEvent, Lost, Options, ProbeSet, ProbeState, ProbeStatus, Probes, Totals,
+};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -78,6 +80,16 @@ impl Probing {
 
     pub(crate) fn lost(&self) -> Result<Lost> {
         self.probes.lost().context("cannot read what was lost")
+    }
+
+    /// What each attached program has cost while a meter was held.
+    pub(crate) fn costs(&self) -> Result<Vec<Cost>> {
+        self.probes.costs().context("cannot read what programs cost")
+    }
+
+    /// Run the programs of direct reclaim as if somebody reclaimed.
+    pub(crate) fn play_direct_reclaim(&self) -> Result<()> {
+        self.probes.play_direct_reclaim().context("cannot play a direct reclaim")
     }
 
     pub(crate) fn totals(&self) -> Result<Totals> {

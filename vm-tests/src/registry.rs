@@ -110,6 +110,8 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_ebb", "race", 300, idle::ebb),
     test("idle_earlyoom", "race", 300, idle::earlyoom),
     test("idle_nohang", "race", 300, idle::nohang),
+    test("programs_costs", "small", 300, bench::programs::costs),
+    test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
     test("sweep_500", "node", 300, bench::sweep::five_hundred),
     test("sweep_5000", "node", 900, bench::sweep::five_thousand),
 ];

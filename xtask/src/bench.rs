@@ -28,18 +28,21 @@ enum Section {
     Idle,
     /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
     Kernel,
+    /// Guests: the reflex beside the path through user space, and what each program costs, on each kernel.
+    Reflex,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
     Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let all = [Section::Race, Section::Idle, Section::Kernel, Section::Host];
+    let all = [Section::Race, Section::Idle, Section::Kernel, Section::Reflex, Section::Host];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
         let (name, text) = match section {
             Section::Race => ("race", vm::race::run(&args.only)?),
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
             Section::Kernel => ("kernel", vm::costs::run()?),
+            Section::Reflex => ("reflex", vm::shots::run()?),
             Section::Host => ("host", host::run()?),
         };
         println!("\n{text}");
@@ -49,6 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     Ok(())
 }
+
 /// Replace the section `name` of the document.
 fn keep(name: &str, section: &str) -> Result<()> {
     let path = sh::root().join("docs/benchmarks.md");

@@ -2,7 +2,7 @@
 //!
 //! Prints a table in Markdown. Needs root, the BPF objects, a cgroup v2 hierarchy and huge pages for anonymous memory: one
 //! touch of such a page moves the kernel's counter at once, so the moment of the crossing is known to a fraction of a millisecond.
-use ebb_probes::{Armament, Gauge, Reflex, survey};
+use ebb_probes::{Armament, Gauge, Meter, Reflex, survey};
 use nix::libc::{MADV_HUGEPAGE, madvise};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::time::{ClockId, clock_gettime};
@@ -16,6 +16,9 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 const ROUNDS: usize = 200;
+/// Checks in the kernel, and wake-ups of user space, that are measured.
+const CHECKS: usize = 20_000;
+const WAKES: usize = 5_000;
 const HUGE: usize = 2 << 20;
 /// What is said to be available; only the change matters.
 const AVAILABLE: u64 = 1 << 40;
@@ -26,18 +29,89 @@ const GAUGE: Gauge =
     Gauge { free: 0, inactive_file: 0, active_file: 0, anon: -1, file: 0, slab_reclaimable: 0 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut reflex = Reflex::open(&survey())?;
+    let mut reflex = match Reflex::open(&survey()) {
+        Ok(reflex) => reflex,
+        Err(why) => {
+            println!("This host has no reflex: {why}.");
+            return Ok(());
+        }
+    };
     let cgroup = hierarchy()?.join(format!("ebb-bench-{}", std::process::id()));
     fs::create_dir(&cgroup)?;
     let measured = measure(&mut reflex, &cgroup);
+    let checks = checks(&mut reflex, &cgroup);
     fs::remove_dir(&cgroup)?;
     let [mut to_shot, mut to_end, mut arming] = measured?;
+    let (check, runs) = checks?;
     println!("| | p50 | p99 | most |\n|---|---|---|---|");
     row("from the crossing to the signal", &mut to_shot);
     row("from the crossing to the end of the process", &mut to_end);
     row("arming anew", &mut arming);
     row("one look at /proc/meminfo", &mut looks()?);
+    println!(
+        "\nOne check of the line in the kernel takes {check} ns ({runs} runs, as the kernel measures it); to be woken for it and look at /proc/meminfo takes user space {} ns of processor time.",
+        woken_looks()?.as_nanos()
+    );
     Ok(())
+}
+
+/// What one check in the kernel takes while somebody is named and the line is far away, in nanoseconds, and of how many runs.
+fn checks(reflex: &mut Reflex, cgroup: &Path) -> Result<(u64, u64), Box<dyn Error>> {
+    let mut victim = Command::new("sleep").arg("1000").spawn()?;
+    let found = (|| -> Result<(u64, u64), Box<dyn Error>> {
+        fs::write(cgroup.join("cgroup.procs"), victim.id().to_string())?;
+        reflex.arm(&Armament {
+            cgroup: fs::metadata(cgroup)?.ino(),
+            processes: vec![identity(&victim)?],
+            available: AVAILABLE,
+            gauge: Gauge {
+                free: 1,
+                inactive_file: 1,
+                active_file: 1,
+                slab_reclaimable: 1,
+                ..Gauge::default()
+            },
+            line: 0,
+            lease: Duration::from_secs(60),
+        })?;
+        let _meter = Meter::start()?;
+        for _ in 0..CHECKS {
+            reflex.pull()?;
+        }
+        let costs = reflex.costs()?;
+        let pulls = costs.into_iter().find(|cost| cost.program == "reflex_pull");
+        let pulls = pulls.ok_or("the check was not measured")?;
+        reflex.disarm()?;
+        Ok((pulls.each().ok_or("the check never ran")?, pulls.runs))
+    })();
+    victim.kill()?;
+    victim.wait()?;
+    found
+}
+
+/// Processor time of a thread that is woken for each look, per look.
+fn woken_looks() -> Result<Duration, Box<dyn Error>> {
+    let (bell, woken) = std::sync::mpsc::sync_channel::<()>(0);
+    let looker = std::thread::spawn(move || {
+        let file = fs::File::open("/proc/meminfo").ok()?;
+        let mut text = [0; 8192];
+        let began = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
+        let mut looks = 0;
+        while woken.recv().is_ok() {
+            let length = file.read_at(&mut text, 0).ok()?;
+            std::hint::black_box(std::str::from_utf8(text.get(..length)?).ok()?);
+            looks += 1;
+        }
+        let ended = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
+        (Duration::from(ended) - Duration::from(began)).checked_div(looks)
+    });
+    for _ in 0..WAKES {
+        bell.send(())?;
+        // Long enough for the other to be asleep again.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    drop(bell);
+    looker.join().ok().flatten().ok_or_else(|| "the looks could not be measured".into())
 }
 
 fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box<dyn Error>> {

@@ -50,6 +50,16 @@ pub enum AttachError {
     Rings(#[from] crate::RingError),
 }
 
+/// A program at work.
+pub(crate) struct Running {
+    /// What it tells.
+    pub(crate) fact: Fact,
+    /// Its name in full; the kernel keeps only a part of it.
+    pub(crate) name: &'static str,
+    /// The program.
+    pub(crate) fd: OwnedFd,
+}
+
 /// A way was not taken: what was attempted, and the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal(pub String);

@@ -5,29 +5,29 @@
 //! wants from an object at once, and one by one when that fails.
 mod batch;
 mod kernel_types;
-mod skipped;
+mod runs;
 mod trigger;
 mod walk;
 mod window;
 
 pub(crate) use batch::read_all;
 pub(crate) use kernel_types::KernelTypes;
-pub(crate) use skipped::skipped_runs;
+pub(crate) use runs::{cost, play, skipped_runs};
 pub(crate) use trigger::{OBJECT as TRIGGER_OBJECT, Trigger};
 pub(crate) use walk::{OBJECT as SWEEP_OBJECT, Walk};
 
-use crate::attach::{Refusal, keep};
-use crate::catalogue::{Fact, Way};
+use crate::attach::{Refusal, Running, keep};
+use crate::catalogue::Way;
 use crate::objects;
 use crate::shared_maps::SharedMaps;
 use libbpf_rs::{Link, MapCore as _, ObjectBuilder, PrintLevel};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// What is attached; dropping it detaches.
 #[derive(Default)]
 pub(crate) struct CoreTier {
     links: Vec<Link>,
-    programs: Vec<(Fact, OwnedFd)>,
+    programs: Vec<Running>,
 }
 
 impl CoreTier {
@@ -72,7 +72,8 @@ impl CoreTier {
             let found = loaded.progs_mut().find(|p| p.name() == program.name);
             let found = found.ok_or_else(|| Refusal::no_program(object, program.name))?;
             links.push(found.attach().map_err(|error| refused("attaching", error))?);
-            programs.push((fact, keep(found.as_fd(), program.name)?));
+            let fd = keep(found.as_fd(), program.name)?;
+            programs.push(Running { fact, name: program.name, fd });
         }
         // A link keeps its program and the program its maps: the object itself is not needed any more.
         self.links.append(&mut links);
@@ -80,8 +81,8 @@ impl CoreTier {
         Ok(())
     }
 
-    /// The attached programs, by what they tell.
-    pub(crate) fn programs(&self) -> &[(Fact, OwnedFd)] {
+    /// The attached programs.
+    pub(crate) fn programs(&self) -> &[Running] {
         &self.programs
     }
 }

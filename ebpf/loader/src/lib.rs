@@ -12,6 +12,7 @@
 //!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
 //! - `sweep` reads what every cgroup uses in one pass, beside the events and without them.
 //! - `reflex` ends what it was told to end, without waiting for user space.
+//! - `costs` says what programs cost, for whoever measures.
 //! - `ring` reads records, `lookout` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
 //! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
@@ -19,6 +20,7 @@
 mod attach;
 mod catalogue;
 mod core_tier;
+mod costs;
 mod event;
 mod host;
 mod lookout;
@@ -36,6 +38,7 @@ mod totals;
 
 pub use attach::{AttachError, ProbeState, ProbeStatus};
 pub use catalogue::{Arg, Fact, Hook, Point, Tier};
+pub use costs::{Cost, Meter, share};
 pub use event::{CgroupChange, Comm, ExitScope, ExitStatus, KernelEvent, MemoryCounter, OomLimit};
 pub use host::{Capabilities, HookSupport, HostSupport, Lockdown, Presence, survey};
 pub use options::Options;

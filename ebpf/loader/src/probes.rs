@@ -1,7 +1,8 @@
 //! The attached programs: what they send, what they count, what was lost and how each of them stands.
-use crate::attach::{self, AttachError, Attached, ProbeState, ProbeStatus};
+use crate::attach::{self, AttachError, Attached, ProbeState, ProbeStatus, Running};
 use crate::catalogue::Fact;
-use crate::core_tier::CoreTier;
+use crate::core_tier::{self, CoreTier};
+use crate::costs::Cost;
 use crate::event::KernelEvent;
 use crate::lookout::Lookout;
 use crate::ring::{self, Ring, RingError};
@@ -11,6 +12,7 @@ use crate::totals::{self, Lost, Totals, TotalsError};
 use crate::{Options, ProbeSet};
 use aya_log::EbpfLogger;
 use nix::unistd::{SysconfVar, sysconf};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
@@ -104,11 +106,34 @@ impl Probes {
     /// When the counters exist but cannot be read: then it is unknown whether anything was lost.
     pub fn lost(&self) -> Result<Lost, TotalsError> {
         let rings = [&self.vital, &self.events].into_iter().flatten();
-        let (rust, core) = &self.tiers;
-        let rust = rust.as_ref().map_or(&[][..], RustTier::programs);
-        let mut lost = totals::lost(&self.maps, rust.iter().chain(core.programs()))?;
+        let mut lost = totals::lost(&self.maps, self.running())?;
         lost.corrupt = rings.map(Ring::corrupt).sum();
         Ok(lost)
+    }
+
+    /// What each attached program has cost while a [`Meter`](crate::Meter) was held.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn costs(&self) -> io::Result<Vec<Cost>> {
+        self.running().map(|program| core_tier::cost(program.name, program.fd.as_fd())).collect()
+    }
+
+    /// Run the programs of direct reclaim once, as a task that reclaims runs into them: for measuring without a shortage. The calling task's cgroup counts it.
+    ///
+    /// # Errors
+    /// When the kernel would not run one of them.
+    pub fn play_direct_reclaim(&self) -> io::Result<()> {
+        let programs = self.running().filter(|program| program.fact == Fact::DirectReclaim);
+        let mut programs: Vec<_> = programs.collect();
+        // The begin before the end.
+        programs.sort_by_key(|program| program.name);
+        programs.into_iter().try_for_each(|program| core_tier::play(program.fd.as_fd()))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        let (rust, core) = &self.tiers;
+        rust.as_ref().map_or(&[][..], RustTier::programs).iter().chain(core.programs())
     }
 
     /// What was counted since attaching: a few system calls for all cgroups together.

@@ -10,6 +10,7 @@
 //! know, as is whom to name at all.
 use crate::attach::Refusal;
 use crate::core_tier::{TRIGGER_OBJECT, Trigger};
+use crate::costs::Cost;
 use crate::host::{HostSupport, Lockdown, Presence};
 use ebb_wire::{Arm, Process, TARGETS, answer, fate, reflex_state};
 use nix::time::{ClockId, clock_gettime};
@@ -222,6 +223,14 @@ impl Reflex {
     pub fn measured(&self) -> io::Result<i64> {
         let reflex = self.trigger.look()?;
         Ok((reflex.pages - reflex.base).saturating_mul(self.page))
+    }
+
+    /// What each of its programs has cost while a [`Meter`](crate::Meter) was held.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn costs(&self) -> io::Result<Vec<Cost>> {
+        self.trigger.costs()
     }
 
     /// A request that names nobody.

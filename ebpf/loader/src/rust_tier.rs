@@ -1,6 +1,6 @@
 //! The Rust half, loaded by aya: the one module that attaches through it. aya reports a refusal per program.
-use crate::attach::{Refusal, keep};
-use crate::catalogue::{Fact, Point, Program, RUST_OBJECT, Way};
+use crate::attach::{Refusal, Running, keep};
+use crate::catalogue::{Point, Program, RUST_OBJECT, Way};
 use crate::shared_maps::SharedMaps;
 use crate::{memlock, objects};
 use aya::maps::{Map, MapError};
@@ -15,7 +15,7 @@ pub(crate) struct RustTier {
     ebpf: Ebpf,
     /// Read once, when the first program asks for it.
     btf: Option<Btf>,
-    programs: Vec<(Fact, OwnedFd)>,
+    programs: Vec<Running>,
 }
 
 impl RustTier {
@@ -56,7 +56,7 @@ impl RustTier {
         let mut programs = Vec::new();
         for (done, program) in way.programs.iter().enumerate() {
             match self.attach_program(program) {
-                Ok(fd) => programs.push((way.fact, fd)),
+                Ok(fd) => programs.push(Running { fact: way.fact, name: program.name, fd }),
                 Err(refusal) => {
                     for undone in &way.programs[..done] {
                         self.unload(undone);
@@ -69,8 +69,8 @@ impl RustTier {
         Ok(())
     }
 
-    /// The attached programs, by what they tell.
-    pub(crate) fn programs(&self) -> &[(Fact, OwnedFd)] {
+    /// The attached programs.
+    pub(crate) fn programs(&self) -> &[Running] {
         &self.programs
     }
 

@@ -1,4 +1,5 @@
 //! What the programs only count: read on demand, in batches.
+use crate::attach::Running;
 use crate::catalogue::Fact;
 use crate::core_tier;
 use crate::shared_maps::{CGROUPS, LOST, NODES, SharedMaps};
@@ -7,7 +8,7 @@ use ebb_wire::{Counters, NodeCounters, kind};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Running totals; what no attached program counts is `None`.
@@ -120,11 +121,11 @@ impl CgroupTotals {
 /// The records lost in the kernel; those that could not be read are the caller's to add.
 pub(crate) fn lost<'a>(
     maps: &SharedMaps,
-    programs: impl Iterator<Item = &'a (Fact, OwnedFd)>,
+    programs: impl Iterator<Item = &'a Running>,
 ) -> Result<Lost, TotalsError> {
     let mut lost = without_room(maps)?;
-    for (fact, program) in programs {
-        let skipped = core_tier::skipped_runs(program.as_fd()).map_err(TotalsError::Program)?;
+    for Running { fact, fd, .. } in programs {
+        let skipped = core_tier::skipped_runs(fd.as_fd()).map_err(TotalsError::Program)?;
         match fact {
             Fact::Exits => lost.exits += skipped,
             Fact::OomKills => lost.oom_kills += skipped,

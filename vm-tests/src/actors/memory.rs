@@ -35,8 +35,8 @@ pub(super) fn hog(rate: u64) -> Result<()> {
     grow(rate)
 }
 
-/// Take memory at once until only `floor` MiB are available, wait until there is a file `go`, then grow at full speed.
-pub(super) fn gated(floor: u64, go: &str) -> Result<()> {
+/// Take memory at once until only `floor` MiB are available, wait until there is a file `go`, then grow at `rate` MiB/s; 0 is as fast as it goes.
+pub(super) fn gated(floor: u64, go: &str, rate: u64) -> Result<()> {
     let mut held = Vec::new();
     while crate::node::meminfo("MemAvailable")? >> 20 > floor {
         held.push(vec![1_u8; MIB]);
@@ -45,7 +45,7 @@ pub(super) fn gated(floor: u64, go: &str) -> Result<()> {
     while fs::metadata(go).is_err() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let grown = grow(0);
+    let grown = grow(rate);
     drop(held);
     grown
 }

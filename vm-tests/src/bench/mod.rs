@@ -3,5 +3,7 @@
 mod peers;
 
 pub(crate) mod idle;
+pub(crate) mod programs;
 pub(crate) mod race;
+pub(crate) mod reflex;
 pub(crate) mod sweep;

@@ -62,12 +62,14 @@ pub(crate) fn run() -> Result<String> {
     collect(&found, &mut rows)?;
     rows.sort();
     let storm = sh::read(&mut cargo_bench("ebb-probes", "exit_storm"))?;
+    let reflex = sh::read(&mut cargo_bench("ebb-probes", "reflex"))?;
     let cpus = std::thread::available_parallelism().context("how many CPUs are there?")?;
     Ok(format!(
         "## On one machine, without a guest\n\n\
          Conditions: Linux {}, {cpus} CPUs shared with others. Medians of criterion with their 95 % interval; one core.\n\n\
          | | time | records a second |\n|---|---|---|\n{}\n\n\
-         Processes that end at once, made as fast as all CPUs can, beside the reader of the ring; the agent's own ring for exits and OOM kills has 512 KiB.\n\n{storm}\n",
+         Processes that end at once, made as fast as all CPUs can, beside the reader of the ring; the agent's own ring for exits and OOM kills has 512 KiB. Direct reclaims are played by request.\n\n{storm}\n\n\
+         The reflex at a line that is crossed on purpose, 200 times: two huge pages are touched, and a process that was named dies. The last row is what user space does where the reflex looks at counters.\n\n{reflex}\n",
         sh::read(Command::new("uname").arg("-r"))?,
         rows.join("\n"),
     ))

@@ -1,5 +1,6 @@
 //! The reflex's programs: attached, and armed by running one of them.
 use crate::attach::Refusal;
+use crate::costs::Cost;
 use crate::objects;
 use ebb_wire::{Arm, Reflex};
 use libbpf_rs::{
@@ -7,6 +8,7 @@ use libbpf_rs::{
 };
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsFd as _;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Name of the object with the reflex.
@@ -90,6 +92,16 @@ impl Trigger {
                 .filter(|program| program.autoload())
                 .and_then(|program| program.attach().ok());
         }
+    }
+
+    /// What each of its programs has cost while that was measured.
+    pub(crate) fn costs(&self) -> io::Result<Vec<Cost>> {
+        let names = [ARMS, PULLS, FIRES_WHILE_ARMED].into_iter().chain(FIRES);
+        let program = |name: &'static str| {
+            let program = self.object.progs_mut().find(|program| program.name() == name)?;
+            program.autoload().then(|| super::cost(name, program.as_fd()))
+        };
+        names.filter_map(program).collect()
     }
 
     /// How it stands.
