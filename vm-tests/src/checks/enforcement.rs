@@ -262,13 +262,7 @@ pub(crate) fn new_pods(test: &TestContext) -> Result<Outcome> {
                 ms(most)
             ),
         )?;
-        // 50 ms is what is promised on hardware; an emulated CPU beside another guest may need some times that for the last of a hundred.
-        ensure!(
-            ms(half) <= 50.0 && ms(late) <= 250.0,
-            "median {} ms, p99 {} ms",
-            ms(half),
-            ms(late)
-        );
+        ensure!(ms(late) <= 50.0, "p99 {} ms after mkdir", ms(late));
         Ok(Outcome::Passed)
     })
 }
