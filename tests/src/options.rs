@@ -1,5 +1,5 @@
 //! `docs/options.md`: what ebb does beyond the kubelet, each option with its defaults. Generated from the types and from the configuration.
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use ebb::config::Config;
 use ebb_policy::limits::Options;
 use schemars::schema_for;
@@ -17,6 +17,52 @@ With `mode: kubernetes` every default is the kubelet's behaviour.
 |---|---|---|---|
 ";
 
+const CGROUPS_HEAD: &str = "
+## Cgroups of pods
+
+These stand under `ebb: { cgroups: … }`, whatever the mode; [operating.md](operating.md#cgroups-of-pods) says how they work together.
+
+| option | meaning | default |
+|---|---|---|
+";
+
+/// Every key of ebb's section on cgroups, with what it means.
+const CGROUPS: [(&str, &str); 12] = [
+    (
+        "mode",
+        "What `ebb run` does about cgroups of pods: `off`, `audit` (report what differs from the plan), `enforce` (write it). Apart from `--enforce`, which is about ending workloads.",
+    ),
+    (
+        "beside",
+        "Who else writes. `kubelet`: classes and containers are only reported. `nobody`: everything in the plan is written.",
+    ),
+    ("create", "Make cgroups of pods that are missing."),
+    (
+        "leftovers",
+        "Pod cgroups that belong to no pod. `report`: say so. `remove`: end what runs in them and remove them; only with `podManifests`, since a runtime does not tell of pods that have not begun.",
+    ),
+    (
+        "dying",
+        "Removed cgroups of pods that still hold memory. `report`: say so, by the nearest cgroup that is there. `reclaim`: have the kernel take it back from there.",
+    ),
+    (
+        "podManifests",
+        "A file or directory of Pod manifests; without it pods come from the container runtime (`--cri`) alone, as far as that tells.",
+    ),
+    ("kubeletRoot", "The kubelet's directory, where mounted volumes are looked for."),
+    ("period", "How often the whole tree is looked at, whatever was noticed; at least `100ms`."),
+    ("writeDeadline", "How long a write may take before ebb goes on without it; at least `10ms`."),
+    (
+        "kubelet",
+        "Whose defaults apply: `1.36` (MemoryQoS off, factor 0.9) or `1.37` (on, no factor).",
+    ),
+    (
+        "podWeightCurve",
+        "Which curve leads from CPU shares to `cpu.weight` for classes and pods: `old` or `new`.",
+    ),
+    ("containerWeightCurve", "The same for containers."),
+];
+
 /// The text of the document.
 ///
 /// # Errors
@@ -31,6 +77,15 @@ pub fn render() -> Result<String> {
     let (kubernetes, standalone) = (defaults("kubernetes")?, defaults("standalone")?);
     let mut text = HEAD.to_owned();
     rows("", &schema, &schema, &kubernetes, &standalone, &mut text)?;
+    text.push_str(CGROUPS_HEAD);
+    let printed = kubernetes["cgroups"].as_object().context("no section on cgroups")?;
+    for (name, meaning) in CGROUPS {
+        let default = printed.get(name).with_context(|| format!("there is no cgroups.{name}"))?;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| `cgroups.{name}` | {meaning} | {} |", shown(default));
+    }
+    let missing = printed.keys().find(|key| CGROUPS.iter().all(|(name, _)| name != key));
+    ensure!(missing.is_none(), "cgroups.{} is not described", missing.map_or("", |key| key));
     Ok(text)
 }
 
@@ -79,6 +134,7 @@ fn choices(target: &Value) -> String {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("`{text}`"),
+        Value::Null => "none".to_owned(),
         Value::Object(entries) if entries.is_empty() => "none".to_owned(),
         other => format!("`{other}`"),
     }

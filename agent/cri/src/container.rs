@@ -101,6 +101,34 @@ impl Container {
     }
 }
 
+/// What a runtime was asked to give a container; `None` for what it does not tell, or was not asked for: CRI has one number for both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU shares.
+    pub cpu_shares: Option<u64>,
+    /// Microseconds of CPU time, and the period that they are for.
+    pub cpu_quota: Option<(u64, u64)>,
+    /// Most memory in bytes.
+    pub memory_limit: Option<u64>,
+    /// `oom_score_adj` of its processes.
+    pub oom_score_adj: Option<i64>,
+}
+
+impl Resources {
+    fn new(from: Option<v1::ContainerResources>) -> Self {
+        let Some(linux) = from.and_then(|resources| resources.linux) else {
+            return Self::default();
+        };
+        let above_zero = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+        Self {
+            cpu_shares: above_zero(linux.cpu_shares),
+            cpu_quota: above_zero(linux.cpu_quota).zip(above_zero(linux.cpu_period)),
+            memory_limit: above_zero(linux.memory_limit_in_bytes),
+            oom_score_adj: Some(linux.oom_score_adj).filter(|score| *score != 0),
+        }
+    }
+}
+
 /// What a runtime knows about one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
@@ -140,6 +168,8 @@ pub struct ContainerStatus {
     pub pid: Option<u32>,
     /// Its cgroup below the cgroup root, where the runtime tells, as `/kubepods/…/ID`.
     pub cgroup: Option<String>,
+    /// What it was asked to give it.
+    pub resources: Resources,
 }
 
 impl ContainerStatus {
@@ -168,6 +198,7 @@ impl ContainerStatus {
             annotations: status.annotations,
             pid: verbose.pid,
             cgroup: verbose.cgroup(),
+            resources: Resources::new(status.resources),
             id: status.id,
         })
     }
@@ -276,6 +307,30 @@ mod tests {
         };
         assert_eq!(status(v1::ContainerState::ContainerRunning).exit_code, None);
         assert_eq!(status(v1::ContainerState::ContainerExited).exit_code, Some(0));
+    }
+
+    #[test]
+    fn zero_is_what_was_not_told() {
+        let resources = |linux| {
+            let resources = Some(v1::ContainerResources { linux: Some(linux) });
+            Resources::new(resources)
+        };
+        assert_eq!(resources(v1::LinuxContainerResources::default()), Resources::default());
+        let told = resources(v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: -1,
+            cpu_shares: 102,
+            memory_limit_in_bytes: 1 << 30,
+            oom_score_adj: -997,
+        });
+        let expected = Resources {
+            cpu_shares: Some(102),
+            cpu_quota: None,
+            memory_limit: Some(1 << 30),
+            oom_score_adj: Some(-997),
+        };
+        assert_eq!(told, expected);
+        assert_eq!(Resources::new(None), Resources::default());
     }
 
     #[test]

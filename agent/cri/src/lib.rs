@@ -33,7 +33,7 @@ pub mod launch;
 pub mod wire;
 
 pub use call::Deadlines;
-pub use container::{Container, ContainerState, ContainerStatus, ImageUse};
+pub use container::{Container, ContainerState, ContainerStatus, ImageUse, Resources};
 pub use dial::Identity;
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{DialError, Error};

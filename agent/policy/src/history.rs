@@ -3,7 +3,7 @@ use crate::{
     Millis, Signal, Time,
     plan::Strength,
     signal::NodeConditionType,
-    snapshot::{FsLayout, Observation, WorkloadKey},
+    snapshot::{Counted, FsLayout, Observation, WorkloadKey},
 };
 use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
 
@@ -197,6 +197,18 @@ pub struct Growth {
     pub process_rate: Option<i64>,
     /// Running total of refaults.
     pub refaults: Option<u64>,
+    /// What the kernel counted of it at that time.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub counted: Option<Counted>,
+    /// Microseconds a second that its tasks wait for memory, summed over tasks, smoothed.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub stall_rate: Option<i64>,
+    /// Direct reclaims in a thousand seconds, smoothed.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub reclaim_rate: Option<i64>,
+    /// Reclaims in a thousand seconds because of a limit of its own, smoothed.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub own_reclaim_rate: Option<i64>,
 }
 
 /// How fast a signal falls.

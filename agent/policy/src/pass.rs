@@ -12,6 +12,7 @@
 use crate::{
     History, Limits, Plan, Secs, Signal, Snapshot,
     beyond::{
+        blame,
         forecast::{self, Approach},
         growth, ladder,
     },
@@ -67,6 +68,7 @@ impl Pass<'_, '_> {
         self.explain_stall(&observations);
         let followed = if follows_growth(options) { self.all } else { &[] };
         growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
+        blame::explain(&self.history.growth, &mut self.plan.notes);
         let all = pressure::in_force(limits, layout, self.history.passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);
         let continued = self.continued(&thresholds, &observations);

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 
 /// Growth below this many units a second decides nothing: bytes of memory, and processes.
-const MIN_MEMORY_GROWTH: i64 = 1 << 20;
+const MIN_MEMORY_GROWTH: i64 = crate::beyond::blame::MIN_GROWTH;
 const MIN_PROCESS_GROWTH: i64 = 8;
 
 /// A workload with everything that its place depends on.

@@ -3,7 +3,8 @@
 use super::live::{Reader, join};
 use super::systemd::{Manager, Properties};
 use super::write::{NotWritten, Writer, Written};
-use crate::config::Beside;
+use crate::config::{Beside, CgroupMode, Cgroups};
+use crate::sense::Roots;
 use ebb_policy::cgroups::compare::{Difference, Live, differences};
 use ebb_policy::cgroups::order::{Write, writes};
 use ebb_policy::cgroups::systemd::of_file;
@@ -28,6 +29,8 @@ pub struct Scope {
     pub create: bool,
     /// UIDs of pods that are being changed by the kubelet.
     pub resizing: BTreeSet<String>,
+    /// UIDs of pods that only the runtime knows: what it gives their containers is its own.
+    pub of_runtime: BTreeSet<String>,
     /// Files, by path of the cgroup and name, that somebody else keeps writing.
     pub given_up: BTreeSet<(String, String)>,
 }
@@ -40,6 +43,12 @@ impl Scope {
     pub fn covers(&self, difference: &Difference) -> bool {
         if let Some(pod) = &difference.pod
             && self.resizing.contains(&pod.uid)
+        {
+            return false;
+        }
+        if let Some(pod) = &difference.pod
+            && difference.level == Level::Container
+            && self.of_runtime.contains(&pod.uid)
         {
             return false;
         }
@@ -118,6 +127,23 @@ pub struct Enforcer {
 }
 
 impl Enforcer {
+    /// What acts, by the configuration.
+    #[must_use]
+    pub fn by_configuration(cgroups: &Cgroups, roots: &Roots, node: &Node) -> Self {
+        let deadline = Duration::from_millis(cgroups.write_deadline.0);
+        let wants_systemd =
+            cgroups.options.driver == Driver::Systemd && cgroups.mode == CgroupMode::Enforce;
+        let manager = wants_systemd.then(Manager::connect).and_then(|connected| {
+            connected.inspect_err(|error| tracing::warn!(%error, "systemd cannot be reached")).ok()
+        });
+        Self {
+            reader: Reader::new(&roots.cgroup, &roots.proc),
+            writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
+            scope: Scope { beside: cgroups.beside, create: cgroups.create, ..Scope::default() },
+            manager,
+        }
+    }
+
     /// Compares the tree with the plan and ends the differences that are ebb's to end.
     pub fn enforce(&mut self, plan: &Plan, node: &Node) -> Round {
         let mut round = Round::default();

@@ -5,24 +5,23 @@
 //!  BPF ──────► created ────────┼─► what is concerned is read again ─► differences ─► writes ─► record
 //!  time ─────► everything ─────┘
 //! ```
-//! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. Pods come from manifests, which are read again when a cgroup appears that no known pod explains, and at every look at the whole tree.
+//! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. Pods come from manifests, which are read again when a cgroup appears that no known pod explains, and at every look at the whole tree; and from the container runtime, whenever it was listed.
 //! What somebody else keeps writing is not fought over for ever: after some repairs of a file it is left until the next look at the whole tree, and that is said.
 
-use super::enforce::{Enforcer, Round, Scope, check};
+use super::enforce::{Enforcer, Round, check};
 use super::leftovers::Ground;
-use super::live::{Reader, join};
+use super::live::join;
 use super::manifests::Manifests;
 use super::node;
-use super::systemd::Manager;
+use super::sources::{SeenPod, Sources};
+use super::tidy::{May, Tidy};
 use super::watch::{Notice, Watches};
-use super::write::Writer;
-use crate::config::{CgroupMode, Cgroups, Leftovers};
+use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
 use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use anyhow::{Context as _, Result, anyhow};
 use ebb_policy::cgroups::compare::Difference;
-use ebb_policy::cgroups::orphans::Orphan;
-use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
+use ebb_policy::cgroups::{Level, Node, Plan, PodTree, plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -58,20 +57,21 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread.
+    /// Starts the thread; `has_runtime` says that it will be told what a container runtime has.
     ///
     /// # Errors
     /// When the node or the pods cannot be read, the plan is impossible, or there is no thread to be had.
     pub fn start(
         cgroups: Cgroups,
         roots: Roots,
+        has_runtime: bool,
         reporter: impl FnOnce() -> Reporter + Send + 'static,
     ) -> Result<Keeper> {
         let (notices, inbox) = sync_channel(WAITING);
         let watches = Watches::start(notices.clone()).context("cannot watch cgroups")?;
         let signs = Arc::new(Signs::default());
         let seen = Arc::clone(&signs);
-        let mut at_work = AtWork::new(cgroups, roots, watches)?;
+        let mut at_work = AtWork::new(cgroups, roots, has_runtime, watches)?;
         std::thread::Builder::new()
             .name("ebb-cgroups".into())
             .spawn(move || at_work.run(&inbox, &seen, &mut reporter()))
@@ -82,6 +82,11 @@ impl Keeper {
     /// Says that a cgroup was made at `path` below the mount. Never waits.
     pub fn created(&self, path: &str) {
         self.tell(Notice::Created(path.to_owned(), Instant::now()));
+    }
+
+    /// Says what the container runtime has; none when it is away. Never waits: what does not fit is told by the next listing.
+    pub fn pods(&self, pods: Option<Vec<SeenPod>>) {
+        self.tell(Notice::Pods(pods));
     }
 
     /// Says that the configuration has changed. Never waits.
@@ -123,7 +128,7 @@ struct AtWork {
     roots: Roots,
     node: Node,
     tree: PodTree,
-    manifests: Manifests,
+    sources: Sources,
     plan: Plan,
     /// Place in the plan, by path.
     places: BTreeMap<String, usize>,
@@ -131,38 +136,39 @@ struct AtWork {
     enforcer: Enforcer,
     repairs: BTreeMap<(String, String), u32>,
     reported: Vec<Difference>,
-    left_over: BTreeSet<String>,
+    tidy: Tidy,
     trouble: Option<String>,
     /// The plan is to be worked out anew even if the pods are the same.
     is_stale: bool,
 }
 
 impl AtWork {
-    fn new(cgroups: Cgroups, roots: Roots, watches: Watches) -> Result<AtWork> {
+    fn new(cgroups: Cgroups, roots: Roots, has_runtime: bool, watches: Watches) -> Result<AtWork> {
         let node = node::of_this_machine(&roots).context("this machine")?;
         let tree = PodTree::below(&cgroups.options.root, cgroups.options.driver)
             .map_err(|problem| anyhow!("cgroupRoot: {problem}"))?;
-        let enforcer = enforcer(&cgroups, &roots, &node);
+        let enforcer = Enforcer::by_configuration(&cgroups, &roots, &node);
+        let plan = plan(&cgroups.options, &node, &[]).map_err(joined)?;
+        if cgroups.mode == CgroupMode::Enforce {
+            check(&plan, &roots.cgroup).map_err(anyhow::Error::msg)?;
+        }
         let mut at_work = AtWork {
-            plan: plan(&cgroups.options, &node, &[]).map_err(joined)?,
+            plan,
             cgroups,
             roots,
             node,
             tree,
-            manifests: Manifests::default(),
+            sources: Sources { has_runtime, ..Sources::default() },
             places: BTreeMap::new(),
             watches,
             enforcer,
             repairs: BTreeMap::new(),
             reported: Vec::new(),
-            left_over: BTreeSet::new(),
+            tidy: Tidy::default(),
             trouble: None,
             is_stale: true,
         };
         at_work.read_pods()?;
-        if at_work.cgroups.mode == CgroupMode::Enforce {
-            check(&at_work.plan, &at_work.roots.cgroup).map_err(anyhow::Error::msg)?;
-        }
         Ok(at_work)
     }
 
@@ -236,10 +242,19 @@ impl AtWork {
                     concerned(path, at, true);
                 }
             }
+            Notice::Pods(None) => self.sources.is_up = false,
+            Notice::Pods(Some(pods)) => {
+                self.sources.is_up = true;
+                if self.sources.seen.as_ref() != Some(&pods) {
+                    self.sources.seen = Some(pods);
+                    self.is_stale = true;
+                    woken.everything = true;
+                }
+            }
             Notice::Gone(watch) => self.watches.forget(watch),
             Notice::Lost => woken.everything = true,
             Notice::Configured(cgroups) => {
-                self.enforcer = enforcer(&cgroups, &self.roots, &self.node);
+                self.enforcer = Enforcer::by_configuration(&cgroups, &self.roots, &self.node);
                 let options = &cgroups.options;
                 if let Ok(tree) = PodTree::below(&options.root, options.driver) {
                     self.tree = tree;
@@ -337,7 +352,7 @@ impl AtWork {
     }
 
     fn tell(&mut self, round: &Round, noticed: Option<Instant>, reporter: &mut Reporter) {
-        let mut trouble: Vec<String> = round.failed.iter().map(chain).collect();
+        let mut trouble: Vec<String> = round.failed.iter().map(super::chain).collect();
         trouble.extend(round.refused.iter().cloned());
         let is_news = !round.written.is_empty() || !round.created.is_empty() || !trouble.is_empty();
         // What is only found is told when it is another than before.
@@ -362,47 +377,50 @@ impl AtWork {
             proc: self.roots.proc.clone(),
             kubelet: self.cgroups.kubelet_root.clone(),
         };
-        let known: BTreeSet<String> =
-            self.manifests.pods.iter().map(|pod| pod.uid.clone()).collect();
-        let sources_ready = self.trouble.is_none();
-        let found = ground.leftovers(&self.tree, sources_ready.then_some(&known));
-        let paths: BTreeSet<String> = found.iter().map(|orphan| orphan.path.clone()).collect();
-        // A cgroup may be made a moment before its pod is told of: once is not enough.
-        let again = |orphan: &&Orphan| self.left_over.contains(&orphan.path);
-        let due: Vec<&Orphan> = found.iter().filter(again).collect();
-        let acts =
-            self.cgroups.mode == CgroupMode::Enforce && self.cgroups.leftovers == Leftovers::Remove;
-        let mut trouble = Vec::new();
-        let mut ended = Vec::new();
-        for orphan in due.iter().filter(|_| acts) {
-            match ground.end(orphan) {
-                Ok(()) => ended.push(orphan.path.clone()),
-                Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
-            }
-        }
-        let is_news = found.iter().any(|orphan| !self.left_over.contains(&orphan.path));
-        self.left_over = paths;
-        if is_news || !ended.is_empty() || !trouble.is_empty() {
-            let dying = ground.dying(&self.tree);
-            reporter.tell(&Record::CgroupLeftovers { found: &found, ended, dying, trouble });
+        let acts = self.cgroups.mode == CgroupMode::Enforce;
+        let may = May {
+            remove: acts
+                && self.cgroups.leftovers == Leftovers::Remove
+                && self.sources.is_complete(),
+            reclaim: acts && self.cgroups.dying == Dying::Reclaim,
+        };
+        let known = self.sources.known();
+        let is_planned = |path: &str| self.places.contains_key(path);
+        let writer = &self.enforcer.writer;
+        let tidied = self.tidy.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
+        if let Some(tidied) = tidied {
+            reporter.tell(&tidied.record());
         }
     }
 
     /// Reads the manifests anew and works out the plan; the old one stays when that fails.
     fn read_pods(&mut self) -> Result<()> {
-        let Some(pods) = &self.cgroups.pod_manifests else {
-            return Err(anyhow!("ebb.cgroups.podManifests: there is none"));
+        let read = match &self.cgroups.pod_manifests {
+            Some(path) => Manifests::read(path, self.node.name.as_deref()).map(Some),
+            None if self.sources.has_runtime => Ok(None),
+            None => Err(anyhow!(
+                "ebb.cgroups.podManifests: there is none, nor a container runtime (--cri)"
+            )),
         };
-        let manifests = Manifests::read(pods, self.node.name.as_deref())?;
-        let changed = manifests != self.manifests || self.is_stale;
-        if changed {
-            self.plan = plan(&self.cgroups.options, &self.node, &manifests.pods).map_err(joined)?;
+        self.sources.are_read = read.is_ok();
+        let manifests = read?;
+        if manifests != self.sources.manifests {
+            self.sources.manifests = manifests;
+            self.is_stale = true;
+        }
+        if self.is_stale {
+            let pods = self.sources.pods(&self.tree);
+            self.plan = plan(&self.cgroups.options, &self.node, &pods).map_err(joined)?;
+            if !self.sources.has_spoken() {
+                // Sums over no pods would be taken for the truth.
+                self.plan.cgroups.clear();
+            }
             let path = |(place, cgroup): (usize, &ebb_policy::cgroups::Cgroup)| {
                 Some((cgroup.path.clone()?, place))
             };
             self.places = self.plan.cgroups.iter().enumerate().filter_map(path).collect();
-            self.enforcer.scope.resizing.clone_from(&manifests.resizing);
-            self.manifests = manifests;
+            self.enforcer.scope.resizing = self.sources.resizing();
+            self.enforcer.scope.of_runtime = self.sources.of_runtime_alone(&pods);
             self.is_stale = false;
         }
         Ok(())
@@ -420,30 +438,7 @@ impl AtWork {
     }
 }
 
-/// What acts, by the configuration.
-fn enforcer(cgroups: &Cgroups, roots: &Roots, node: &Node) -> Enforcer {
-    let deadline = Duration::from_millis(cgroups.write_deadline.0);
-    let wants_systemd =
-        cgroups.options.driver == Driver::Systemd && cgroups.mode == CgroupMode::Enforce;
-    Enforcer {
-        reader: Reader::new(&roots.cgroup, &roots.proc),
-        writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
-        scope: Scope { beside: cgroups.beside, create: cgroups.create, ..Scope::default() },
-        manager: wants_systemd.then(Manager::connect).and_then(|connected| {
-            connected.inspect_err(|error| tracing::warn!(%error, "systemd cannot be reached")).ok()
-        }),
-    }
-}
-
 fn joined(errors: Vec<ebb_policy::limits::ConfigError>) -> anyhow::Error {
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     anyhow!(lines.join("\n"))
-}
-
-/// An error with what is behind it.
-fn chain(error: &super::write::NotWritten) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }

@@ -122,6 +122,40 @@ impl Ground {
         Ok(before.zip(current()).map_or(0, |(before, after)| before.saturating_sub(after)))
     }
 
+    /// Cgroups directly below those of known pods in which nothing runs and which the plan does not have.
+    #[must_use]
+    pub fn empty(
+        &self,
+        tree: &PodTree,
+        known: &BTreeSet<String>,
+        is_planned: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let mut found = Vec::new();
+        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            let parent = tree.class(qos).path(tree.driver());
+            for name in below(&join(&self.root, &parent)) {
+                let pod = format!("{parent}/{name}");
+                if !tree.parse_pod(&pod).is_some_and(|(uid, _)| known.contains(&uid)) {
+                    continue;
+                }
+                for name in below(&join(&self.root, &pod)) {
+                    let path = format!("{pod}/{name}");
+                    let events = read_once(&join(&self.root, &path).join("cgroup.events"));
+                    let is_empty = events.is_ok_and(|e| keyed(&e, "populated") == Some(0));
+                    if is_empty && !is_planned(&path) {
+                        found.push(path);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Bytes charged to a cgroup; `None` when it is gone or the kernel does not say.
+    pub(super) fn held(&self, path: &str) -> Option<u64> {
+        read_once(&join(&self.root, path).join("memory.current")).ok()?.trim().parse().ok()
+    }
+
     fn dying_below(&self, path: &str, depth: usize, found: &mut Vec<Dying>) -> u64 {
         let at = join(&self.root, path);
         let stat = read_once(&at.join("cgroup.stat")).unwrap_or_default();

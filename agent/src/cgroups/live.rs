@@ -51,6 +51,12 @@ impl Reader {
         reader
     }
 
+    /// Whether a file that was not found is missing: on cgroup v1 many have no counterpart, which is no difference.
+    #[must_use]
+    pub fn tells(&self, file: &str) -> bool {
+        self.v1.is_none() || V1::tells(file)
+    }
+
     /// Files read so far.
     #[must_use]
     pub fn reads(&self) -> u64 {

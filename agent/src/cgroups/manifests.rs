@@ -6,7 +6,7 @@
 use crate::sense::manifests::quantity;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ebb_policy::cgroups::Amounts;
-use ebb_policy::cgroups::pod::{Container, ContainerId, Pod, Resources};
+use ebb_policy::cgroups::pod::{Asked, Container, ContainerId, Pod, Resources, Source};
 use ebb_policy::class_priority;
 use ebb_policy::snapshot::{ContainerKind, Qos};
 use serde_json::Value;
@@ -170,6 +170,7 @@ fn pod(document: &Value) -> Result<Pod> {
         ),
     };
     let mut pod = Pod {
+        source: Source::Manifest,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid,
@@ -227,6 +228,7 @@ fn container(pod: &Value, item: &Value, kind: ContainerKind, path: &str) -> Resu
         kind: if is_sidecar { ContainerKind::Sidecar } else { kind },
         resources: resources(item.get("resources"), &format!("{path}.resources"))?,
         id: container_id(pod, name).with_context(|| format!("the status of container {name}"))?,
+        asked: Asked::default(),
     })
 }
 

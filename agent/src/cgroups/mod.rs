@@ -6,7 +6,7 @@
 //!  config ────┘                                      ├─► compare ─► differences ─► order ─► writes
 //!  live (the tree as it is) ─────────────────────────┘
 //! ```
-//! [`manifests`] and [`node`] read what is asked for and what there is, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
+//! [`manifests`] and [`node`] read what is asked for and what there is, [`sources`] puts manifests and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
 //! [`mod@write`] writes values, [`systemd`] tells units of them, [`leftovers`] removes what no pod belongs to; none of them chooses.
 //! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does.
 //! Everything is decided in `ebb-policy`.
@@ -17,7 +17,17 @@ pub mod leftovers;
 pub mod live;
 pub mod manifests;
 pub mod node;
+pub mod sources;
 pub mod systemd;
+mod tidy;
 mod v1;
 pub mod watch;
 pub mod write;
+
+/// An error with what is behind it.
+fn chain(error: &write::NotWritten) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -36,6 +36,13 @@ impl V1 {
         }
     }
 
+    /// Whether a file has the same meaning there, by its v2 name.
+    #[must_use]
+    pub(super) fn tells(file: &str) -> bool {
+        matches!(file, "memory.max" | "cpu.max" | "pids.max" | "cpuset.cpus")
+            || file.starts_with("hugetlb.") && !file.ends_with(".rsvd.max")
+    }
+
     /// The files of one cgroup by their v2 names and in v2's notation.
     ///
     /// # Errors
@@ -109,5 +116,6 @@ mod tests {
         let found: Vec<_> = found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(found, [("cpu.max", "max 100000"), ("memory.max", "max")]);
         assert!(v1.read("/other", ["cpu.max"].into_iter(), &mut 0).is_err());
+        assert!(V1::tells("memory.max") && !V1::tells("cpu.weight"));
     }
 }

@@ -40,6 +40,8 @@ pub enum Notice {
     Lost,
     /// The BPF program says that a cgroup was made at this path.
     Created(String, Instant),
+    /// What the container runtime has; none while it is away.
+    Pods(Option<Vec<super::sources::SeenPod>>),
     /// The configuration has changed.
     Configured(Box<crate::config::Cgroups>),
     /// It is over.

@@ -7,7 +7,7 @@
 use super::live::{join, open_below};
 use crate::sense::file::{KeptFile, keyed, number_or_max};
 use ebb_policy::cgroups::compare::agrees;
-use ebb_policy::cgroups::order::Write;
+use ebb_policy::cgroups::order::{Direction, Write};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
@@ -261,6 +261,29 @@ impl Writer {
         }
     }
 
+    /// Asks the kernel to take back this many bytes from a cgroup and from all below it, within the deadline. Less than was asked for is no error.
+    ///
+    /// # Errors
+    /// Why it could not be asked; [`NotWritten::Gone`] also before Linux 5.19.
+    pub fn reclaim_bytes(&self, path: &str, bytes: u64) -> Result<(), NotWritten> {
+        let write = Write {
+            path: path.to_owned(),
+            file: "memory.reclaim".to_owned(),
+            value: bytes.to_string(),
+            before: String::new(),
+            direction: Direction::Lower,
+        };
+        let dir = open_below(&self.root, path).map_err(|source| refused(&write, source))?;
+        match self.put_in_time(&dir, &write, &write.file, &write.value) {
+            Err(NotWritten::Refused { source, .. })
+                if source.raw_os_error() == Some(libc::EAGAIN) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// The directory of a cgroup.
     #[must_use]
     pub fn directory(&self, path: &str) -> PathBuf {
@@ -325,7 +348,6 @@ fn refused(write: &Write, source: io::Error) -> NotWritten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebb_policy::cgroups::order::Direction;
     use std::fs;
 
     const MIB: u64 = 1 << 20;

@@ -15,7 +15,7 @@ use crate::report::cgroups as shown;
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
 use anyhow::{Context as _, anyhow};
-use ebb_policy::cgroups::compare::{Difference, Live, differences};
+use ebb_policy::cgroups::compare::{Difference, Kind, Live, differences};
 use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::cgroups::{Driver, Node, Plan, PodTree, plan};
 use std::collections::BTreeSet;
@@ -208,7 +208,11 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     };
     let mut reader = Reader::of_layout(&layout, &roots);
     let live: Live = reader.read(&plan);
-    let differences = differences(&plan, &live, &node);
+    let mut differences = differences(&plan, &live, &node);
+    differences.retain(|difference| {
+        let file = difference.file.as_deref();
+        difference.kind != Kind::NoFile || file.is_none_or(|file| reader.tells(file))
+    });
     say(&match output {
         Output::Json => json(&Audit {
             schema_version: ebb_policy::cgroups::plan::SCHEMA_VERSION,

@@ -7,15 +7,15 @@ use super::{Failure, colour, event_loop};
 use crate::act::{Mode, protect};
 use crate::cgroups::keeper::Keeper;
 use crate::clock::Clock;
-use crate::config::{CgroupMode, Config};
+use crate::config::{CgroupMode, Cgroups, Config};
 use crate::report::incident::Incidents;
 use crate::report::queue::Queue;
 use crate::report::{Output, Reporter};
-use crate::run::{self, Setup};
+use crate::run::{self, Setup, StartKeeper};
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
 use crate::sense::sweep::Sweeper;
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, bail};
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -70,7 +70,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
-    let keeper = keeper(&config, &roots, &layout, args.output, &queue)?;
+    let has_runtime = args.runtime.is_given();
+    let start_keeper =
+        keepers(roots.clone(), layout.clone(), has_runtime, args.output, queue.clone());
+    let keeper = start_keeper(&config.cgroups).map_err(|error| {
+        let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
+        failure(error.context("cgroups"))
+    })?;
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
     let host = ebb_probes::survey();
     let is_left_out = |name: &str| args.leave_out.iter().any(|n| n == name || n == "all");
@@ -105,6 +111,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             reporter,
             queue,
             keeper,
+            start_keeper,
         })
         .await
         .map_err(Failure::Failed)
@@ -113,27 +120,29 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     result
 }
 
-/// Starts the keeper of cgroups, when the configuration wants one.
-fn keeper(
-    config: &Config,
-    roots: &Roots,
-    layout: &CgroupLayout,
+/// What starts the keeper of cgroups, when a configuration wants one: at the beginning, or when it is read anew.
+fn keepers(
+    roots: Roots,
+    layout: CgroupLayout,
+    has_runtime: bool,
     output: Output,
-    queue: &Queue,
-) -> Result<Option<Keeper>, Failure> {
-    if config.cgroups.mode == CgroupMode::Off {
-        return Ok(None);
-    }
-    if layout.unified().is_none() {
-        return Err(Failure::Host(anyhow!(
-            "ebb.cgroups.mode: the unified hierarchy is needed (cgroup v2 with the memory controller): {}",
-            hierarchies(&roots.proc)
-        )));
-    }
-    let queue = queue.clone();
-    let reporter = move || Reporter::new(output, colour(), Clock::anchored_now(), Box::new(queue));
-    let keeper = Keeper::start(config.cgroups.clone(), roots.clone(), reporter);
-    keeper.map(Some).map_err(|error| Failure::Input(error.context("cgroups")))
+    queue: Queue,
+) -> StartKeeper {
+    Box::new(move |cgroups: &Cgroups| {
+        if cgroups.mode == CgroupMode::Off {
+            return Ok(None);
+        }
+        if layout.unified().is_none() {
+            bail!(
+                "ebb.cgroups.mode: the unified hierarchy is needed (cgroup v2 with the memory controller): {}",
+                hierarchies(&roots.proc)
+            );
+        }
+        let queue = queue.clone();
+        let reporter =
+            move || Reporter::new(output, colour(), Clock::anchored_now(), Box::new(queue));
+        Keeper::start(cgroups.clone(), roots.clone(), has_runtime, reporter).map(Some)
+    })
 }
 
 /// How many incident records are kept.

@@ -46,6 +46,18 @@ pub enum Leftovers {
     Remove,
 }
 
+/// What `ebb run` does about removed cgroups of pods that still hold memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dying {
+    /// They are reported.
+    #[default]
+    Report,
+    /// The kernel is asked to take the memory back, from the nearest cgroup that is there.
+    Reclaim,
+}
+
+const DYING: [(&str, Dying); 2] = [("report", Dying::Report), ("reclaim", Dying::Reclaim)];
+
 const LEFTOVERS: [(&str, Leftovers); 2] =
     [("report", Leftovers::Report), ("remove", Leftovers::Remove)];
 
@@ -70,7 +82,9 @@ pub struct Cgroups {
     pub create: bool,
     /// What `ebb run` does about leftovers.
     pub leftovers: Leftovers,
-    /// Manifests of the pods: a file or a directory.
+    /// What `ebb run` does about removed cgroups that still hold memory.
+    pub dying: Dying,
+    /// Manifests of the pods: a file or a directory; without them pods come from the container runtime alone.
     pub pod_manifests: Option<PathBuf>,
     /// The kubelet's directory, which tells of mounted volumes.
     pub kubelet_root: PathBuf,
@@ -91,6 +105,7 @@ pub(super) struct CgroupsDraft {
     beside: Beside,
     create: bool,
     leftovers: Leftovers,
+    dying: Dying,
     pod_manifests: Option<PathBuf>,
     kubelet_root: Option<PathBuf>,
     period: Option<Millis>,
@@ -110,15 +125,9 @@ impl CgroupsDraft {
         self.beside = section.choice("beside", &BESIDES).unwrap_or_default();
         self.create = section.flag("create").unwrap_or_default();
         self.leftovers = section.choice("leftovers", &LEFTOVERS).unwrap_or_default();
+        self.dying = section.choice("dying", &DYING).unwrap_or_default();
         self.pod_manifests = section.text("podManifests").map(PathBuf::from);
         self.kubelet_root = section.text("kubeletRoot").map(PathBuf::from);
-        if self.mode != CgroupMode::Off
-            && self.pod_manifests.is_none()
-            && let Some(place) = section.value("mode")
-        {
-            let problem = "there is no podManifests, so it is not known which pods there are";
-            section.refuse("mode", place, problem, "name a file or directory of Pod manifests");
-        }
         self.period = section.duration("period");
         self.write_deadline = section.duration("writeDeadline");
         let default = OwnOptions::default();
@@ -139,6 +148,7 @@ impl CgroupsDraft {
             beside,
             create,
             leftovers,
+            dying,
             pod_manifests,
             kubelet_root,
             period,
@@ -150,6 +160,7 @@ impl CgroupsDraft {
             beside,
             create,
             leftovers,
+            dying,
             pod_manifests,
             kubelet_root: kubelet_root.unwrap_or_else(|| KUBELET_ROOT.into()),
             period: period.unwrap_or(PERIOD).max(Millis(100)),
@@ -250,6 +261,7 @@ pub(super) fn print_own(cgroups: &Cgroups) -> Vec<(String, Placed)> {
         beside,
         create,
         leftovers,
+        dying,
         pod_manifests,
         kubelet_root,
         period,
@@ -263,6 +275,7 @@ pub(super) fn print_own(cgroups: &Cgroups) -> Vec<(String, Placed)> {
         ("beside", word(&BESIDES, *beside)),
         ("create", Node::Bool(*create)),
         ("leftovers", word(&LEFTOVERS, *leftovers)),
+        ("dying", word(&DYING, *dying)),
         ("podManifests", pod_manifests.as_ref().map_or(Node::Null, path)),
         ("kubeletRoot", path(kubelet_root)),
         ("period", length(*period)),

@@ -17,7 +17,7 @@ mod section;
 mod tests;
 mod tree;
 
-pub use cgroups::{Beside, CgroupMode, Cgroups, Leftovers};
+pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, Leftovers};
 pub use error::{ConfigErrors, Mistake};
 
 use crate::state::rules::Patterns;

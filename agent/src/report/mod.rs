@@ -278,16 +278,20 @@ pub enum Record<'a> {
         /// Milliseconds since the first change was noticed; absent when the whole tree was looked at.
         after_ms: Option<f64>,
     },
-    /// Cgroups of pods were found that no pod belongs to.
+    /// Cgroups of pods were found that belong to no pod or container, or that are removed and still hold memory.
     CgroupLeftovers {
         /// All of them.
         found: &'a [Orphan],
         /// Paths of those that were dealt with as their fate says.
-        ended: Vec<String>,
+        ended: &'a [String],
+        /// Cgroups below pods that are there, in which nothing runs and which belong to no container.
+        empty: &'a [String],
         /// Removed cgroups that still hold memory.
-        dying: Vec<Dying>,
+        dying: &'a [Dying],
+        /// Bytes that those held and no longer do.
+        reclaimed: u64,
         /// What could not be done, and why.
-        trouble: Vec<String>,
+        trouble: &'a [String],
     },
     /// Something that ebb relied on is no longer there.
     Degraded {

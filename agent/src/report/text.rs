@@ -132,8 +132,14 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         Record::Cgroups { written, created, left, trouble, after_ms } => {
             (YELLOW, super::cgroups::round(written, created, left, trouble, *after_ms))
         }
-        Record::CgroupLeftovers { found, ended, dying, trouble } => {
-            (YELLOW, super::cgroups::leftovers(found, ended, dying, trouble))
+        Record::CgroupLeftovers { found, ended, empty, dying, reclaimed, trouble } => {
+            let mut lines = super::cgroups::leftovers(found, ended, dying, trouble);
+            let empty = empty.iter().map(|path| format!("{path}: empty, and of no container"));
+            lines.extend(empty);
+            if *reclaimed > 0 {
+                lines.push(format!("{} reclaimed from removed cgroups", bytes(*reclaimed)));
+            }
+            (YELLOW, lines)
         }
         Record::OomKill { comm, pid, cgroup, path, limit } => {
             let place = path.clone().or(cgroup.map(|id| format!("cgroup {id}")));
@@ -288,6 +294,18 @@ pub fn bytes(value: u64) -> String {
 pub fn note(note: &Note) -> String {
     match note {
         Note::LocalPressure { workload } => format!("{} is at its own limit", workload.name),
+        Note::Suffers { workload, stall_us } => {
+            format!("{} waits for memory, {} ms a second", workload.name, stall_us / 1000)
+        }
+        Note::Causes { workload, per_second, reclaims } => {
+            let reclaims = reclaims.map(|n| format!(" ({n} direct reclaims a second)"));
+            format!(
+                "{} grows by {}/s meanwhile{}",
+                workload.name,
+                bytes(per_second.unsigned_abs()),
+                reclaims.unwrap_or_default()
+            )
+        }
         Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
         Note::NothingActive => "nothing is active that could be ended".into(),
         Note::NothingToEvict => "every candidate is protected or spared".into(),

@@ -7,6 +7,9 @@ use crate::report::Record;
 use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit};
 use std::time::Duration;
 
+/// How often at most the counters of the kernel side are read.
+const COUNTED_EVERY: Duration = Duration::from_millis(100);
+
 impl Agent {
     /// Takes in what the kernel told, and looks at the node when that is urgent.
     pub(super) fn on_kernel(&mut self, batch: &mut Vec<KernelEvent>, wakers: &Wakers) {
@@ -54,7 +57,24 @@ impl Agent {
         self.look_for_losses(wakers);
         let has_departures = self.state.has_departures();
         if is_urgent || self.local_due || has_departures {
+            self.count(wakers);
             self.look(false);
+        }
+    }
+
+    /// Reads what the kernel side counts of each workload while something is near, in one batch.
+    pub(super) fn count(&mut self, wakers: &Wakers) {
+        let is_near = self.quick_watches().any(|watch| watch.is_near() || watch.episode.is_some());
+        // At the crossing nothing may delay the look.
+        let is_imminent = self.quick_watches().any(super::Watch::is_imminent);
+        let now = Boot::now();
+        let is_due = self.counted.is_none_or(|at| now.since(at) >= COUNTED_EVERY);
+        if !is_near || is_imminent || !is_due {
+            return;
+        }
+        self.counted = Some(now);
+        if let Some(totals) = wakers.totals() {
+            self.state.observe_totals(&totals, now);
         }
     }
 

@@ -30,7 +30,7 @@ use crate::act::{self, Actor, Jobs, Lifeline, Mode};
 use crate::cadence::SHORTEST;
 use crate::cgroups::keeper::Keeper;
 use crate::clock::{Boot, Clock};
-use crate::config::Cgroups;
+use crate::config::{CgroupMode, Cgroups};
 use crate::report::queue::Queue;
 use crate::report::{Record, Reporter};
 use crate::sense::Roots;
@@ -98,6 +98,9 @@ pub struct Policy {
 /// Reads the configuration anew; the errors name file, key and value.
 pub type Reload = Box<dyn FnMut() -> Result<Option<Policy>, Vec<String>>>;
 
+/// Starts a keeper of cgroups; `Ok(None)` when the configuration does not want one.
+pub type StartKeeper = Box<dyn Fn(&Cgroups) -> Result<Option<Keeper>>>;
+
 /// Everything the loop needs to begin.
 pub struct Setup {
     /// Where the node's files are.
@@ -130,6 +133,8 @@ pub struct Setup {
     pub queue: Queue,
     /// Who holds the cgroups of pods to their plan, when that is wanted.
     pub keeper: Option<Keeper>,
+    /// How to start one when that is wanted later.
+    pub start_keeper: StartKeeper,
 }
 
 /// The threads that read for the loop.
@@ -160,6 +165,7 @@ struct Agent {
     reporter: Reporter,
     queue: Queue,
     keeper: Option<Keeper>,
+    start_keeper: StartKeeper,
     roots: Roots,
     wake_at: Option<Boot>,
     holding: Option<Vec<String>>,
@@ -167,6 +173,7 @@ struct Agent {
     local_due: bool,
     lost: Lost,
     lost_looked: Boot,
+    counted: Option<Boot>,
     missing: Vec<String>,
     thresholds: Vec<String>,
     ahead: Option<ahead::Ahead>,
@@ -238,6 +245,7 @@ impl Agent {
             reporter,
             queue,
             keeper,
+            start_keeper,
         } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
@@ -268,6 +276,7 @@ impl Agent {
             reporter,
             queue,
             keeper,
+            start_keeper,
             roots,
             wake_at: None,
             holding: None,
@@ -275,6 +284,7 @@ impl Agent {
             local_due: false,
             lost: Lost::default(),
             lost_looked: Boot::now(),
+            counted: None,
             missing,
             thresholds: Vec::new(),
             ahead: None,
@@ -313,9 +323,13 @@ impl Agent {
                 }
                 Event::Disk(reading) => self.on_disk(reading),
                 Event::Runtime(news) => self.on_runtime(*news),
-                Event::Pressure => self.look(false),
+                Event::Pressure => {
+                    self.count(&wakers);
+                    self.look(false);
+                }
                 Event::Tick => {
                     self.on_tick(&wakers);
+                    self.count(&wakers);
                     self.look(false);
                 }
                 Event::Acted(acted) => {
@@ -384,14 +398,28 @@ impl Agent {
 
     fn on_tick(&mut self, wakers: &Wakers) {
         self.look_for_losses(wakers);
-        if self.watches.iter().any(|w| w.episode.is_some())
-            && let Some(totals) = wakers.totals()
-        {
-            let direct = totals.cgroups.values().map(|c| c.direct_reclaims).sum();
-            let kswapd = totals.kswapd_wakes.map(|nodes| nodes.values().sum());
-            self.state.observe_totals(direct, kswapd);
-        }
         self.on_reload(false);
+    }
+
+    /// Has the cgroups of pods kept by another configuration, or no more, or from now on.
+    fn configure_keeper(&mut self, cgroups: &Cgroups) {
+        match &self.keeper {
+            // Dropping it ends it.
+            Some(_) if cgroups.mode == CgroupMode::Off => self.keeper = None,
+            Some(keeper) => keeper.configured(cgroups.clone()),
+            None => match (self.start_keeper)(cgroups) {
+                Ok(keeper) => {
+                    self.keeper = keeper;
+                    if let Some(runtime) = &self.runtime {
+                        runtime.list();
+                    }
+                }
+                Err(error) => {
+                    let what = format!("cgroups of pods are not kept: {error:#}");
+                    self.reporter.tell(&Record::Degraded { what });
+                }
+            },
+        }
     }
 
     fn on_reload(&mut self, asked: bool) {
@@ -399,9 +427,7 @@ impl Agent {
             Ok(Some(policy)) => {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
                 self.state.pods_mut().set_pods_only(policy.pods_only);
-                if let Some(keeper) = &self.keeper {
-                    keeper.configured(policy.cgroups.clone());
-                }
+                self.configure_keeper(&policy.cgroups);
                 self.policy = policy;
                 self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
                 self.look(true);

@@ -134,6 +134,7 @@ impl Agent {
             }
             News::Down(what) => {
                 self.set_up(false);
+                self.keeper.iter().for_each(|keeper| keeper.pods(None));
                 self.reporter.tell(&Record::Runtime { up: false, what });
                 // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
                 self.settle(|collecting| collecting.listed |= collecting.done.is_some());
@@ -150,6 +151,9 @@ impl Agent {
                 }
                 let at = inventory.at;
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
+                if let Some(keeper) = &self.keeper {
+                    keeper.pods(Some(crate::cgroups::sources::seen(&inventory)));
+                }
                 self.state.observe_inventory(*inventory);
                 self.stop_left_sandboxes(at);
                 self.settle(|collecting| {

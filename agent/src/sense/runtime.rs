@@ -11,10 +11,11 @@
 use crate::clock::{Boot, Clock};
 use ebb_cri::{Error, ImageUse, PieceKind, Runtime};
 use ebb_policy::Time;
+use ebb_policy::cgroups::pod::Asked;
 use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox, VolumeStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything that the runtime has.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct ContainerSeen {
     pub cgroup: Option<PathBuf>,
     /// Ids of images that are mounted into it as volumes.
     pub mounted_images: Vec<String>,
+    /// What the runtime was asked to give it, as last told.
+    pub asked: Asked,
 }
 
 /// All images.
@@ -91,10 +94,14 @@ pub struct PodDisk {
 }
 
 /// What need not be asked again of something that runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Settled {
+    /// When it was asked.
+    at: Boot,
     cgroup: Option<PathBuf>,
     mounts: Vec<String>,
+    /// The one fact that may change: asked again now and then.
+    asked: Asked,
 }
 
 /// Reads a runtime again and again.
@@ -109,6 +116,10 @@ pub struct Reader {
 
 /// Statuses asked for in one reading; the rest follow in the next, so that a node full of pods does not hold the first list up.
 const ASKED_AT_MOST: usize = 512;
+
+/// What a container is given may be changed while it runs: it is asked again after this long, for so many at a time.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const ASKED_AGAIN_AT_MOST: usize = 64;
 
 impl Reader {
     /// A reader that knows nothing yet.
@@ -190,6 +201,7 @@ impl Reader {
             .collect();
         self.settled.retain(|id, _| listed.contains(id.as_str()));
         let mut left = ASKED_AT_MOST;
+        let now = Boot::now();
         for sandbox in sandboxes.iter().filter(|sandbox| sandbox.ready) {
             if left == 0 || self.settled.contains_key(&sandbox.id) {
                 continue;
@@ -197,19 +209,36 @@ impl Reader {
             left -= 1;
             if let Ok(status) = self.runtime.sandbox(&sandbox.id).await {
                 let cgroup = status.cgroup.as_deref().map(below_mount);
-                self.settled.insert(sandbox.id.clone(), Settled { cgroup, mounts: Vec::new() });
+                let settled =
+                    Settled { at: now, cgroup, mounts: Vec::new(), asked: Asked::default() };
+                self.settled.insert(sandbox.id.clone(), settled);
             }
         }
+        let mut again = ASKED_AGAIN_AT_MOST;
         for container in containers {
             let runs = container.state == ebb_cri::ContainerState::Running;
-            if left == 0 || !runs || self.settled.contains_key(&container.id) {
+            let left = match self.settled.get(&container.id) {
+                Some(settled) if now.since(settled.at) < ASKED_AGAIN_AFTER => continue,
+                Some(_) => &mut again,
+                None => &mut left,
+            };
+            if *left == 0 || !runs {
                 continue;
             }
-            left -= 1;
+            *left -= 1;
             if let Ok(status) = self.runtime.container(&container.id).await {
+                let ebb_cri::Resources { cpu_shares, cpu_quota, memory_limit, oom_score_adj } =
+                    status.resources;
                 let settled = Settled {
+                    at: now,
                     cgroup: status.cgroup.as_deref().map(below_mount),
                     mounts: status.image_volumes,
+                    asked: Asked {
+                        shares: cpu_shares,
+                        quota: cpu_quota,
+                        memory: memory_limit,
+                        oom_score_adj,
+                    },
                 };
                 self.settled.insert(container.id.clone(), settled);
             }
@@ -238,12 +267,14 @@ impl Reader {
         uids: &BTreeMap<&str, &str>,
         now: Time,
     ) -> ContainerSeen {
-        let settled = self.settled.get(&container.id).cloned().unwrap_or_default();
+        let settled = self.settled.get(&container.id);
         let of_sandbox = uids.get(container.sandbox.as_str()).map(|uid| (*uid).to_owned());
         let of_labels = container.pod.map(|pod| pod.uid);
-        let mounts = settled.mounts.iter().filter_map(|name| self.image_called(name));
+        let mounts = settled.into_iter().flat_map(|settled| &settled.mounts);
+        let mounts = mounts.filter_map(|name| self.image_called(name));
         ContainerSeen {
-            cgroup: settled.cgroup,
+            cgroup: settled.and_then(|settled| settled.cgroup.clone()),
+            asked: settled.map(|settled| settled.asked).unwrap_or_default(),
             mounted_images: mounts.collect(),
             container: Container {
                 pod_uid: of_sandbox.or(of_labels).unwrap_or_else(|| stand_in(&container.sandbox)),

@@ -9,6 +9,7 @@
 //! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
 //! What is gone is forgotten at once.
 
+mod counted;
 mod disk;
 mod dying;
 pub mod images;
@@ -164,12 +165,6 @@ impl NodeState {
     #[must_use]
     pub fn memory_available(&self) -> Option<u64> {
         self.reading?.memory.available_by(self.measure)
-    }
-
-    /// Takes in what the probes counted since boot.
-    pub fn observe_totals(&mut self, direct_reclaims: Option<u64>, kswapd_wakes: Option<u64>) {
-        self.direct_reclaims = direct_reclaims.or(self.direct_reclaims);
-        self.kswapd_wakes = kswapd_wakes.or(self.kswapd_wakes);
     }
 
     /// Takes in one kernel event; only changes to the tree matter here.

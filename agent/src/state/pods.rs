@@ -11,8 +11,8 @@ use crate::act::Payload;
 use crate::sense::logs::Logs;
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use ebb_policy::snapshot::{
-    ContainerState, ContainerStats, FsUsage, LocalLimit, MemoryUsage, ProtectedReason, Sandbox,
-    State, Stats, Workload, WorkloadKey, WorkloadKind,
+    ContainerState, ContainerStats, Counted, FsUsage, LocalLimit, MemoryUsage, ProtectedReason,
+    Sandbox, State, Stats, Workload, WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Snapshot, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -329,6 +329,7 @@ impl Pods {
         Some(Stats {
             observed_at: cgroups.and_then(|usage| usage.observed_at).or(Some(now)),
             memory: cgroups.and_then(|usage| usage.memory),
+            counted: cgroups.and_then(|usage| usage.counted),
             process_count: cgroups.and_then(|usage| usage.processes),
             ephemeral_storage: disk_known.then(|| bytes.fold(0, u64::saturating_add)),
             containers: each,
@@ -343,6 +344,7 @@ struct Usage {
     observed_at: Option<Time>,
     memory: Option<MemoryUsage>,
     processes: Option<u64>,
+    counted: Option<Counted>,
     /// Why one of its containers must not be ended, if so: then none of them is.
     protected: Option<ProtectedReason>,
     /// Of a container that is at its own limit.
@@ -361,6 +363,7 @@ impl Usage {
             self.observed_at = self.observed_at.max(stats.observed_at);
             self.processes = plus(self.processes, stats.process_count);
             self.memory = plus_memory(self.memory, stats.memory);
+            self.counted = plus_counted(self.counted, stats.counted);
         }
     }
 }
@@ -380,7 +383,7 @@ fn owners_in(inventory: &Inventory) -> HashMap<PathBuf, Owner> {
 }
 
 /// The sum of what is known; unknown only when both are.
-fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (one, other) => one.or(other),
@@ -411,6 +414,16 @@ fn plus_memory(a: Option<MemoryUsage>, b: Option<MemoryUsage>) -> Option<MemoryU
         min: plus(a.min, b.min),
         refaults: plus(a.refaults, b.refaults),
         stall_us: plus(a.stall_us, b.stall_us),
+    })
+}
+
+fn plus_counted(a: Option<Counted>, b: Option<Counted>) -> Option<Counted> {
+    let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
+    Some(Counted {
+        at: a.at.max(b.at),
+        stall_us: plus(a.stall_us, b.stall_us),
+        direct_reclaims: plus(a.direct_reclaims, b.direct_reclaims),
+        own_reclaims: plus(a.own_reclaims, b.own_reclaims),
     })
 }
 

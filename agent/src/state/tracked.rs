@@ -8,8 +8,8 @@ use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::{Guardian, Process, oom_score_adj};
 use crate::sense::tree::{Node, Tree};
 use ebb_policy::snapshot::{
-    CgroupId, LocalLimit, MemoryUsage, Preference, ProcessId, ProtectedReason, Stats, Workload,
-    WorkloadKey, WorkloadKind,
+    CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProcessId, ProtectedReason, Stats,
+    Workload, WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Quantity, Time};
 use ebb_probes::Swept;
@@ -33,6 +33,8 @@ pub(super) struct Tracked {
     priority: Option<i32>,
     /// What was read last, and when.
     last: Option<(Boot, Usage)>,
+    /// What programs in the kernel counted of it and of all below it.
+    pub(super) counted: Option<Counted>,
     /// The pod that it belongs to, if it does.
     pub(super) owner: Option<Owner>,
     /// `max` of `memory.events` went up between the last two readings.
@@ -72,6 +74,7 @@ impl Tracked {
             priority: rules.priority(&node.path),
             path,
             last: None,
+            counted: None,
             owner: None,
             ran_into_limit: false,
         })
@@ -129,7 +132,10 @@ impl Tracked {
             priority: self.priority,
             protected: self.protected,
             preference: self.preference,
-            stats: self.last.as_ref().and_then(|(at, usage)| stats(usage, clock.time(*at))),
+            stats: self.last.as_ref().and_then(|(at, usage)| {
+                let stats = stats(usage, clock.time(*at))?;
+                Some(Stats { counted: self.counted, ..stats })
+            }),
             local_limit: self.last.as_ref().map(|(_, usage)| self.local_limit(usage)),
             can_reclaim: true,
             // Whether its tmpfs and shared memory outlive it cannot be told from its counters. To believe that they do

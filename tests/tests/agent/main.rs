@@ -236,6 +236,40 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
 }
 
 #[test]
+fn cgroups_of_pods_are_kept_from_the_moment_the_configuration_says_so_until_it_says_no_more() {
+    let node = FakeNode::new();
+    let all = node.cgroups().join("kubepods");
+    std::fs::create_dir_all(&all).unwrap();
+    std::fs::write(node.cgroups().join("cpuset.cpus.effective"), "0-3\n").unwrap();
+    std::fs::write(all.join("memory.max"), "max").unwrap();
+    let pods = tempfile::tempdir().unwrap();
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &[]);
+    let configure = |agent: &mut Agent, mode: &str| {
+        let pods = pods.path().display();
+        let more = format!("  cgroups: {{mode: {mode}, podManifests: {pods}, period: 100ms}}\n");
+        std::fs::write(config.path(), format!("{CONFIG}{more}")).unwrap();
+        let pid = nix::unistd::Pid::from_raw(agent.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+        assert_eq!(agent.wait("reloaded")["accepted"], true);
+    };
+    let says = |wanted: &str| {
+        std::fs::read_to_string(all.join("memory.max")).is_ok_and(|text| text == wanted)
+    };
+    let all_memory = (4096_u64 << 20).to_string();
+    configure(&mut agent, "enforce");
+    wait_for("the limit of all pods", || says(&all_memory));
+    configure(&mut agent, "off");
+    std::fs::write(all.join("memory.max"), "max").unwrap();
+    configure(&mut agent, "audit");
+    agent.wait("cgroups");
+    assert!(says("max"), "it was written to while nobody wanted that");
+    configure(&mut agent, "enforce");
+    wait_for("the limit of all pods again", || says(&all_memory));
+    agent.stop();
+}
+
+#[test]
 fn a_node_whose_memory_cannot_be_told_makes_nobody_die() {
     let mut node = FakeNode::new();
     let hog = node.add("apps/hog", 1500);

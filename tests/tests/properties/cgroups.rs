@@ -3,7 +3,7 @@ use ebb_policy::Quantity;
 use ebb_policy::cgroups::compare::{Difference, Found, Kind, Live, differences};
 use ebb_policy::cgroups::names::{CgroupName, Driver, PodTree};
 use ebb_policy::cgroups::order::{Direction, writes};
-use ebb_policy::cgroups::pod::{Container, Pod, Resources};
+use ebb_policy::cgroups::pod::{Asked, Container, Pod, Resources, Source};
 use ebb_policy::cgroups::{Amounts, Level, Node, Options, RawCgroups, plan};
 use ebb_policy::snapshot::{ContainerKind, Qos};
 use proptest::prelude::*;
@@ -95,6 +95,7 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
                     kind,
                     resources,
                     id: Some(format!("containerd://id{n}x{m}").parse().expect("it is well formed")),
+                    asked: Asked::default(),
                 };
             let mut pod = Pod {
                 namespace: "test".to_owned(),
@@ -109,6 +110,24 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
         };
         pods.into_iter().enumerate().map(pod).collect()
     })
+}
+
+/// The same pod with nothing but what a runtime tells for certain.
+fn as_a_runtime_tells(pod: &Pod) -> Pod {
+    let container = |container: &Container| Container {
+        name: container.name.clone(),
+        id: container.id.clone(),
+        ..Container::default()
+    };
+    Pod {
+        source: Source::Runtime,
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        qos: Some(pod.qos()),
+        containers: pod.containers.iter().map(container).collect(),
+        ..Pod::default()
+    }
 }
 
 fn node() -> Node {
@@ -139,6 +158,30 @@ fn options(driver: Driver, limited_swap: bool, tiered: bool) -> Options {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_a_runtime_does_not_tell_is_never_planned_otherwise(
+        pods in pods(),
+        seen in any::<u8>(),
+        driver in driver(),
+        tiered in any::<bool>(),
+    ) {
+        let options = options(driver, false, tiered);
+        let known = plan(&options, &node(), &pods).expect("it is well formed");
+        let by_path = |path: &Option<String>| known.cgroups.iter().find(|c| c.path == *path);
+        let told: Vec<Pod> = pods
+            .iter()
+            .enumerate()
+            .map(|(n, pod)| if seen >> n & 1 == 1 { as_a_runtime_tells(pod) } else { pod.clone() })
+            .collect();
+        for cgroup in plan(&options, &node(), &told).expect("it is well formed").cgroups {
+            let other = by_path(&cgroup.path).expect("it has the same cgroups");
+            for (file, value) in &cgroup.values {
+                let planned = other.values.get(file).map(|value| &value.value);
+                prop_assert_eq!(planned, Some(&value.value), "{:?} {}", cgroup.path, file);
+            }
+        }
+    }
 
     #[test]
     fn the_name_of_a_pod_leads_back_to_it(

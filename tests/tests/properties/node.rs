@@ -1,8 +1,8 @@
 //! Snapshots made up at random: few workloads, many states, figures from nothing to the largest number there is.
 use ebb_policy::snapshot::{
-    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, DisruptionBudget,
-    Dying, FsFacts, FsLayout, FsUsage, Image, KubepodsMemory, LocalLimit, LogDir, LogLink,
-    MemoryUsage, NodeFacts, Observation, OwnerRef, Phase, Preference, PressureEvidence,
+    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, Counted,
+    DisruptionBudget, Dying, FsFacts, FsLayout, FsUsage, Image, KubepodsMemory, LocalLimit, LogDir,
+    LogLink, MemoryUsage, NodeFacts, Observation, OwnerRef, Phase, Preference, PressureEvidence,
     ProtectedReason, ResourceList, RootMemory, Sandbox, State, Stats, VolumeSpec, VolumeStats,
     VolumeType, Workload, WorkloadKey, WorkloadKind,
 };
@@ -68,34 +68,55 @@ fn disk() -> impl Strategy<Value = FsUsage> {
         .prop_map(|(used_bytes, inodes_used)| FsUsage { used_bytes, inodes_used })
 }
 
+fn counted() -> impl Strategy<Value = Counted> {
+    (of(moment()), of(figure()), of(figure()), of(figure())).prop_map(
+        |(at, stall_us, direct_reclaims, own_reclaims)| Counted {
+            at,
+            stall_us,
+            direct_reclaims,
+            own_reclaims,
+        },
+    )
+}
+
 fn stats() -> BoxedStrategy<Stats> {
     let container = (of(memory()), of(disk()), of(disk()));
-    (of(memory()), of(figure()), of(figure()), vec(container, 0..3), of(disk()), of(moment()))
-        .prop_map(|(memory, process_count, ephemeral_storage, containers, volume, observed_at)| {
-            Stats {
-                observed_at,
-                memory,
+    let seen = (of(memory()), of(counted()), of(moment()));
+    (seen, of(figure()), of(figure()), vec(container, 0..3), of(disk()))
+        .prop_map(
+            |(
+                (memory, counted, observed_at),
                 process_count,
                 ephemeral_storage,
-                containers: (0..)
-                    .zip(containers)
-                    .map(|(n, (memory, rootfs, logs)): (u32, _)| ContainerStats {
-                        name: format!("c{n}"),
-                        memory,
-                        rootfs,
-                        logs,
-                    })
-                    .collect(),
-                volumes: volume
-                    .map(|volume| VolumeStats {
-                        name: "v".into(),
-                        used_bytes: volume.used_bytes,
-                        inodes_used: volume.inodes_used,
-                    })
-                    .into_iter()
-                    .collect(),
-            }
-        })
+                containers,
+                volume,
+            )| {
+                Stats {
+                    observed_at,
+                    memory,
+                    counted,
+                    process_count,
+                    ephemeral_storage,
+                    containers: (0..)
+                        .zip(containers)
+                        .map(|(n, (memory, rootfs, logs)): (u32, _)| ContainerStats {
+                            name: format!("c{n}"),
+                            memory,
+                            rootfs,
+                            logs,
+                        })
+                        .collect(),
+                    volumes: volume
+                        .map(|volume| VolumeStats {
+                            name: "v".into(),
+                            used_bytes: volume.used_bytes,
+                            inodes_used: volume.inodes_used,
+                        })
+                        .into_iter()
+                        .collect(),
+                }
+            },
+        )
         .boxed()
 }
 

@@ -247,8 +247,13 @@ pub struct ContainerMetadata {
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
 }
+/// Zero for what was not asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerResources {
+    #[prost(int64, tag = "1")]
+    pub cpu_period: i64,
+    #[prost(int64, tag = "2")]
+    pub cpu_quota: i64,
     #[prost(int64, tag = "3")]
     pub cpu_shares: i64,
     #[prost(int64, tag = "4")]
@@ -451,8 +456,16 @@ pub struct ContainerStatus {
     pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(string, tag = "15")]
     pub log_path: ::prost::alloc::string::String,
+    /// From runtimes that know it (containerd 1.7, CRI-O 1.26).
+    #[prost(message, optional, tag = "16")]
+    pub resources: ::core::option::Option<ContainerResources>,
     #[prost(string, tag = "17")]
     pub image_id: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerResources {
+    #[prost(message, optional, tag = "1")]
+    pub linux: ::core::option::Option<LinuxContainerResources>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStatusResponse {

@@ -5,7 +5,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{MemoryUsage, Snapshot, Workload, WorkloadKey},
+    snapshot::{Counted, MemoryUsage, Snapshot, Workload, WorkloadKey},
 };
 use alloc::vec::Vec;
 
@@ -82,17 +82,47 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
         processes,
         process_rate: None,
         refaults,
+        counted: stats.counted,
+        stall_rate: None,
+        reclaim_rate: None,
+        own_reclaim_rate: None,
     };
     let Some(before) = before else { return Some(fresh) };
     let elapsed = at.since(before.at);
+    let grown = if elapsed.0 < LEAST_ELAPSED {
+        before.clone()
+    } else {
+        Growth {
+            memory_rate: rate(before.memory, memory, before.memory_rate, elapsed),
+            process_rate: rate(before.processes, processes, before.process_rate, elapsed),
+            ..fresh
+        }
+    };
+    Some(count(grown, stats.counted, before))
+}
+
+/// Brings the rates of what is counted up to date, which is read at times of its own.
+fn count(grown: Growth, counted: Option<Counted>, before: &Growth) -> Growth {
+    let Growth { stall_rate, reclaim_rate, own_reclaim_rate, .. } = *before;
+    let grown = Growth { stall_rate, reclaim_rate, own_reclaim_rate, ..grown };
+    let (Some(now), Some(then)) = (counted, before.counted) else {
+        return Growth { counted: counted.or(before.counted), ..grown };
+    };
+    let elapsed = now.at.zip(then.at).map_or(Millis(0), |(now, then)| now.since(then));
     if elapsed.0 < LEAST_ELAPSED {
-        return Some(before.clone());
+        return Growth { counted: Some(then), ..grown };
     }
-    Some(Growth {
-        memory_rate: rate(before.memory, memory, before.memory_rate, elapsed),
-        process_rate: rate(before.processes, processes, before.process_rate, elapsed),
-        ..fresh
-    })
+    // A total that has begun again says nothing of the time between.
+    let risen = |then, now, old| if then > now { old } else { rate(then, now, old, elapsed) };
+    // In thousandths, because a smoothed whole number of a few never comes down to none.
+    let fine = |total: Option<u64>| total.map(|total| total.saturating_mul(1000));
+    Growth {
+        counted,
+        stall_rate: risen(then.stall_us, now.stall_us, stall_rate),
+        reclaim_rate: risen(fine(then.direct_reclaims), fine(now.direct_reclaims), reclaim_rate),
+        own_reclaim_rate: risen(fine(then.own_reclaims), fine(now.own_reclaims), own_reclaim_rate),
+        ..grown
+    }
 }
 
 /// Memory that only grows because the workload takes it: without page cache where that can be told apart.

@@ -6,9 +6,12 @@ use super::names::Driver;
 use super::oom;
 use super::options::MemoryQos;
 use super::plan::{Cgroup, Level, OomScore};
-use super::pod::{Container, ContainerId, Pod};
+use super::pod::{Asked, Container, ContainerId, Pod, Source};
 use crate::snapshot::Qos;
 use alloc::{format, string::String};
+
+/// Why a value is left alone.
+const NOT_TOLD: &str = "the runtime does not tell whether it was asked for one";
 
 impl Facts<'_> {
     /// A container of the pod whose cgroup is at `pod_path`.
@@ -20,6 +23,9 @@ impl Facts<'_> {
         cgroup.qos = Some(pod.qos());
         cgroup.pod = Some(pod_ref(pod));
         cgroup.container = Some(container.name.clone());
+        if pod.source == Source::Runtime {
+            return self.as_asked(cgroup, &container.asked);
+        }
 
         let (milli, base) = match requests.get(CPU) {
             Some(_) => (requests.milli(CPU), "the container's CPU request"),
@@ -59,6 +65,31 @@ impl Facts<'_> {
         }
         let (value, rule) = oom::score(pod, container, self.capacity.value(MEMORY));
         cgroup.oom_score_adj = Some(OomScore { value, rule });
+        self.finish(cgroup)
+    }
+
+    /// A container that only the runtime knows: what it was asked to give, and nothing else.
+    fn as_asked(&self, mut cgroup: Cgroup, asked: &Asked) -> Cgroup {
+        let Asked { shares, quota, memory, oom_score_adj } = asked;
+        match shares {
+            Some(shares) => {
+                let rule = format!("the runtime was asked for {shares} shares");
+                cgroup.set("cpu.weight", self.options.container_curve.weight(*shares), rule);
+            }
+            None => cgroup.leave("cpu.weight", NOT_TOLD),
+        }
+        match quota {
+            Some((quota, period)) => {
+                cgroup.set("cpu.max", format!("{quota} {period}"), "the runtime was asked for it");
+            }
+            None => cgroup.leave("cpu.max", NOT_TOLD),
+        }
+        match memory {
+            Some(bytes) => cgroup.set("memory.max", bytes, "the runtime was asked for it"),
+            None => cgroup.leave("memory.max", NOT_TOLD),
+        }
+        cgroup.oom_score_adj = oom_score_adj
+            .map(|value| OomScore { value, rule: String::from("the runtime was asked for it") });
         self.finish(cgroup)
     }
 

@@ -22,7 +22,18 @@ pub(super) struct Facts<'a> {
     pub(super) pods: Vec<&'a Pod>,
 }
 
+/// Why a pod's values are left alone.
+const UNKNOWN: &str = "only the runtime knows this pod, and it does not tell what the pod asks for";
+/// Why sums over pods are left alone.
+const SOME_UNKNOWN: &str =
+    "of some pods only the runtime knows, and it does not tell what they ask for";
+
 impl Facts<'_> {
+    /// Whether what all pods of these classes ask for is known.
+    fn all_known(&self, classes: &[Qos]) -> bool {
+        self.pods.iter().all(|pod| pod.is_known() || !classes.contains(&pod.qos()))
+    }
+
     /// Capacity less what is reserved, never below zero; eviction thresholds do not count.
     pub(super) fn allocatable(&self) -> Amounts {
         let Options { kube_reserved, system_reserved, .. } = self.options;
@@ -66,7 +77,11 @@ impl Facts<'_> {
             let min = self.memory_requests(Qos::Guaranteed).saturating_add(burstable);
             let (min, rule) =
                 tiered(reservation, min, "memory requests of Guaranteed and Burstable pods");
-            cgroup.set("memory.min", min, rule);
+            if self.all_known(&[Qos::Guaranteed, Qos::Burstable]) {
+                cgroup.set("memory.min", min, rule);
+            } else {
+                cgroup.leave("memory.min", SOME_UNKNOWN);
+            }
         }
         self.finish(cgroup)
     }
@@ -104,13 +119,21 @@ impl Facts<'_> {
             }
             Qos::BestEffort | Qos::Guaranteed => 0,
         };
-        self.weigh(&mut cgroup, milli, "CPU requests of the class's active pods");
+        let is_known = self.all_known(&[qos]);
+        if is_known {
+            self.weigh(&mut cgroup, milli, "CPU requests of the class's active pods");
+        } else {
+            cgroup.leave("cpu.weight", SOME_UNKNOWN);
+        }
         if self.node.has_controller("hugetlb") {
             for size in self.node.huge_page_sizes() {
                 self.huge(&mut cgroup, size, UNBOUNDED, "classes are unbounded in huge pages");
             }
         }
         match self.class_limit(qos) {
+            Some(_) if !self.all_known(&[Qos::Guaranteed, Qos::Burstable]) => {
+                cgroup.leave("memory.max", SOME_UNKNOWN);
+            }
             Some((limit, rule)) => cgroup.set("memory.max", limit, rule),
             None => cgroup.leave("memory.max", "qosReserved keeps no memory from this class"),
         }
@@ -120,7 +143,11 @@ impl Facts<'_> {
                 self.memory_requests(qos),
                 "memory requests of Burstable pods",
             );
-            cgroup.set("memory.low", low, rule);
+            if is_known {
+                cgroup.set("memory.low", low, rule);
+            } else {
+                cgroup.leave("memory.low", SOME_UNKNOWN);
+            }
         }
         self.finish(cgroup)
     }
@@ -156,6 +183,16 @@ impl Facts<'_> {
         cgroup.unit = self.unit(unit);
         cgroup.qos = Some(qos);
         cgroup.pod = Some(pod_ref(pod));
+        match self.options.pod_pids_limit {
+            Some(limit) => cgroup.set("pids.max", limit, "podPidsLimit"),
+            None => cgroup.leave("pids.max", "podPidsLimit is not set"),
+        }
+        if !pod.is_known() {
+            for file in ["cpu.weight", "cpu.max", "memory.max"] {
+                cgroup.leave(file, UNKNOWN);
+            }
+            return self.finish(cgroup);
+        }
         let milli = if qos == Qos::BestEffort { 0 } else { requests.milli(CPU) };
         self.weigh(&mut cgroup, milli, "the pod's CPU requests");
         let (has_quota, has_max) = match qos {
@@ -173,10 +210,6 @@ impl Facts<'_> {
             cgroup.set("memory.max", limits.amounts.value(MEMORY), "the pod's memory limits");
         } else {
             cgroup.leave("memory.max", "not every container of the pod has a memory limit");
-        }
-        match self.options.pod_pids_limit {
-            Some(limit) => cgroup.set("pids.max", limit, "podPidsLimit"),
-            None => cgroup.leave("pids.max", "podPidsLimit is not set"),
         }
         self.huge_pages(&mut cgroup, &requests.huge_pages(), "the pod's requests");
         if let Some(MemoryQos { reservation, .. }) = self.options.memory_qos {

@@ -28,6 +28,29 @@ pub struct ContainerId {
     pub id: String,
 }
 
+/// Where what is known of a pod comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Its manifest: everything that it asks for is known.
+    #[default]
+    Manifest,
+    /// The container runtime: that the pod is there, its class by the place of its cgroup, and what the runtime was asked to give each container. What the pod asks for is unknown.
+    Runtime,
+}
+
+/// What a runtime was asked to give a container; `None` for what it does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// CPU shares.
+    pub shares: Option<u64>,
+    /// CPU time in microseconds, and the period that it is for.
+    pub quota: Option<(u64, u64)>,
+    /// Most memory, bytes.
+    pub memory: Option<u64>,
+    /// `oom_score_adj` of its processes.
+    pub oom_score_adj: Option<i64>,
+}
+
 /// A container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
@@ -39,11 +62,15 @@ pub struct Container {
     pub resources: Resources,
     /// Who it is at the runtime, once it has been made.
     pub id: Option<ContainerId>,
+    /// What the runtime says that it was asked for; only of a pod that the runtime alone knows.
+    pub asked: Asked,
 }
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
+    /// Where what follows comes from.
+    pub source: Source,
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -137,6 +164,12 @@ impl Pod {
     #[must_use]
     pub fn qos(&self) -> Qos {
         self.qos.unwrap_or_else(|| self.computed_qos())
+    }
+
+    /// Whether all that it asks for is known. A BestEffort pod asks for nothing.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.source == Source::Manifest || self.qos() == Qos::BestEffort
     }
 
     /// Whether the kubelet would never evict it.

@@ -138,6 +138,22 @@ pub enum Note {
     },
     /// Tasks wait for memory or IO although no threshold is met.
     StallWithoutShortage,
+    /// Tasks of a workload wait for memory, and neither its own growth nor a limit of its own is why.
+    Suffers {
+        /// Who.
+        workload: WorkloadKey,
+        /// Microseconds a second, summed over tasks.
+        stall_us: i64,
+    },
+    /// A workload grows while others wait for memory.
+    Causes {
+        /// Who.
+        workload: WorkloadKey,
+        /// Bytes a second by which it grows.
+        per_second: i64,
+        /// Direct reclaims a second by its tasks, where they are counted.
+        reclaims: Option<i64>,
+    },
     /// The layers of these images are not known: each counts with its full size, although it may share some of it.
     LayersUnknown {
         /// How many images.

@@ -20,7 +20,7 @@ pub use node::{
 pub use runtime::{Container, ContainerState, Image, LogDir, LogLink, Sandbox};
 pub use spec::{ContainerKind, ContainerSpec, ResourceList, Resources, VolumeSpec, VolumeType};
 pub use task::{Admission, OomKill, Preemption, Task};
-pub use usage::{ContainerStats, FsUsage, MemoryUsage, Stats, VolumeStats};
+pub use usage::{ContainerStats, Counted, FsUsage, MemoryUsage, Stats, VolumeStats};
 pub use workload::{
     CgroupId, DisruptionBudget, Dying, LocalLimit, OwnerRef, Phase, Preference, ProcessId,
     ProtectedReason, Qos, State, Workload, WorkloadKey, WorkloadKind,

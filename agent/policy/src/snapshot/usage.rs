@@ -14,6 +14,8 @@ pub struct Stats {
     pub observed_at: Option<Time>,
     /// Memory of the workload's cgroup.
     pub memory: Option<MemoryUsage>,
+    /// What programs in the kernel counted of it; absent where none do.
+    pub counted: Option<Counted>,
     /// Processes in the workload.
     pub process_count: Option<u64>,
     /// Local disk of the whole pod: writable layers, logs, local ephemeral volumes, pod logs and hosts file, bytes.
@@ -66,6 +68,24 @@ impl MemoryUsage {
         self.working_set
             .or_else(|| Some(self.usage?.saturating_sub(self.inactive_file.unwrap_or_default())))
     }
+}
+
+/// Who waits for memory and who reclaims it: running totals of one workload. One that is smaller than before has begun again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct Counted {
+    /// When they were read.
+    pub at: Option<Time>,
+    /// Microseconds that its tasks waited for memory, summed over tasks.
+    pub stall_us: Option<u64>,
+    /// How often its tasks had to reclaim memory themselves because the node was short.
+    pub direct_reclaims: Option<u64>,
+    /// How often memory was reclaimed from it because of a limit of its own: what it waits for then is its own doing.
+    pub own_reclaims: Option<u64>,
 }
 
 /// Disk that something takes up on its filesystem.
