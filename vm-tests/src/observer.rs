@@ -226,6 +226,6 @@ mod tests {
         let is_near = |line: u64, ms: u64| is_near(&samples, line << 20, ms * 1_000_000);
         assert!(is_near(102, 3));
         assert!(!is_near(101, 3), "a whole MiB above it");
-        assert!(!is_near(102, 7), "no sample around");
+        assert!(!is_near(102, 6), "no sample around");
     }
 }

@@ -202,9 +202,12 @@ impl Pass<'_, '_> {
         if reclaim.images && !snapshot.images.is_empty() {
             let wanted = match limits.options().images_under_pressure {
                 ImageReach::All => u64::MAX,
-                ImageReach::ToLowThreshold => {
-                    gc::images::wanted_under_pressure(snapshot, limits.image_gc(), self.plan)
-                }
+                ImageReach::ToLowThreshold => gc::images::wanted_under_pressure(
+                    snapshot,
+                    limits.image_gc(),
+                    missing_bytes(snapshot, &threshold),
+                    self.plan,
+                ),
             };
             let images =
                 gc::images::detect(snapshot, &removed, self.before, self.history, self.plan);
@@ -364,4 +367,14 @@ fn shortage(threshold: &Threshold, available: u64, capacity: Option<u64>) -> Sho
         threshold: threshold.value.resolve(capacity),
         available,
     }
+}
+
+/// Bytes that are missing for `threshold` to be resolved; `None` when it does not count bytes of disk, or nothing was seen.
+fn missing_bytes(snapshot: &Snapshot, threshold: &Threshold) -> Option<u64> {
+    use Signal::{ContainerFsAvailable, ImageFsAvailable, NodeFsAvailable};
+    let seen = snapshot.signals.get(&threshold.signal).filter(|_| {
+        matches!(threshold.signal, NodeFsAvailable | ImageFsAvailable | ContainerFsAvailable)
+    })?;
+    let goal = u128::try_from(threshold.goal(seen.capacity).ceil()).unwrap_or(0);
+    Some(u64::try_from(goal.saturating_sub(u128::from(seen.available))).unwrap_or(u64::MAX))
 }

@@ -3,7 +3,7 @@ use crate::{
     config::{limits, raw, signals},
     node::{figure, observation, snapshot},
 };
-use ebb_policy::limits::{Limits, Options, RawEviction, Victims};
+use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction, Victims};
 use ebb_policy::plan::{Action, EvictionCause, Kept, Plan, Subject};
 use ebb_policy::snapshot::{FsLayout, Observation, Task, WorkloadKey};
 use ebb_policy::{History, Snapshot, Time, decide};
@@ -127,7 +127,14 @@ proptest! {
     ) {
         // One signal and one threshold: with several, less of one shortage makes room for handling another.
         let hard = [(signal.name().to_owned(), "5Gi".to_owned())].into();
-        let raw = RawEviction { eviction_hard: Some(hard), eviction_soft: None, eviction_soft_grace_period: None, enforce_node_allocatable: Some(Vec::new()), local_storage_capacity_isolation: Some(false), ..raw };
+        // Of what frees enough, the least to pull again is another choice for another need: the lesser need's is no part of the greater's.
+        let options = raw.options.clone().unwrap_or_else(Options::kubelet);
+        let image_order = match options.images_under_pressure {
+            ImageReach::All => options.image_order,
+            ImageReach::ToLowThreshold => ImageOrder::LongestUnused,
+        };
+        let options = Some(Options { image_order, ..options });
+        let raw = RawEviction { options, eviction_hard: Some(hard), eviction_soft: None, eviction_soft_grace_period: None, enforce_node_allocatable: Some(Vec::new()), local_storage_capacity_isolation: Some(false), ..raw };
         let limits = Limits::new(&raw).unwrap();
         let with = |available| Snapshot {
             signals: [(signal, Observation { available, ..seen })].into(),

@@ -260,18 +260,15 @@ fn to_low_threshold(fullness: Fullness, policy: ImageGcPolicy) -> u64 {
     u64::try_from(goal).unwrap_or(u64::MAX).saturating_sub(fullness.available)
 }
 
-/// Bytes to free when the node is short of disk but images need only go down to the low threshold; all if that is unknown.
+/// Bytes to free when the node is short of disk but images need only go down to the low threshold, or as far as the eviction threshold asks (`missing`) if that is further; all if neither is known.
 pub(crate) fn wanted_under_pressure(
     snapshot: &Snapshot,
     policy: ImageGcPolicy,
+    missing: Option<u64>,
     plan: &mut Plan,
 ) -> u64 {
-    match fullness(snapshot, plan) {
-        Ok(fullness) if to_low_threshold(fullness, policy) > 0 => {
-            to_low_threshold(fullness, policy)
-        }
-        _ => u64::MAX,
-    }
+    let to_low = fullness(snapshot, plan).ok().map(|fullness| to_low_threshold(fullness, policy));
+    to_low.max(missing).filter(|wanted| *wanted > 0).unwrap_or(u64::MAX)
 }
 
 /// The regular collection: by age if that applies, then by space if the filesystem is too full.
