@@ -125,6 +125,12 @@ impl Agent {
         acted.map(|record| name_of(record).unwrap_or_default()).collect()
     }
 
+    /// SIGKILL, and wait until it is gone.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.child.kill().context("cannot kill ebb")?;
+        self.child.wait().context("cannot wait for ebb").map(drop)
+    }
+
     /// Ask it to end, and hold it to that.
     pub(crate) fn stop(mut self) -> Result<Vec<Value>> {
         ensure!(

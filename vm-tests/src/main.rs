@@ -36,6 +36,10 @@ fn main() -> Result<()> {
             registry::list(registry::TESTS);
             Ok(())
         }
+        ["list", "long"] => {
+            registry::list(registry::LONG);
+            Ok(())
+        }
         ["list", "bench"] => {
             registry::list(registry::BENCHES);
             Ok(())
@@ -56,7 +60,7 @@ fn main() -> Result<()> {
         // The kernel passes its own parameters that it did not understand.
         _ if std::process::id() == 1 => init::first_stage(),
         _ => bail!(
-            "usage: ebb-guest list [bench|demo] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
+            "usage: ebb-guest list [long|bench|demo] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
         ),
     }
 }

@@ -1,7 +1,8 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, demo, edges, enforcement, innocence, leaks, programs, reflex, runtime, sweep,
+    self, attribution, collection, demo, edges, enforcement, eviction, innocence, leaks, pressure,
+    programs, reflex, runtime, sweep,
 };
 use anyhow::Result;
 
@@ -101,6 +102,49 @@ pub(crate) const TESTS: &[Test] = &[
 /// What `cargo xtask demo` shows.
 pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
 
+/// Collection and eviction on a real containerd, and who waits for memory because of whom; run by `cargo xtask vm --long`: each takes minutes under emulation.
+pub(crate) const LONG: &[Test] = &[
+    test(
+        "an_exited_container_is_collected_within_a_second",
+        "containerd",
+        900,
+        collection::within_a_second,
+    ),
+    test(
+        "images_go_from_the_high_threshold_to_the_low_one",
+        "containerd",
+        300,
+        collection::images_by_thresholds,
+    ),
+    test(
+        "either_may_die_in_the_middle_of_a_collection",
+        "containerd",
+        400,
+        collection::either_dies,
+    ),
+    test("no_more_copies_than_allowed_are_left", "containerd", 300, collection::copies),
+    test(
+        "images_go_by_age_and_not_before_ebb_is_as_old",
+        "containerd",
+        240,
+        collection::images_by_age,
+    ),
+    test("many_evictions_leave_nothing_behind", "containerd", 3000, eviction::many),
+    test("a_hung_runtime_delays_no_kill", "containerd", 400, eviction::hung_runtime),
+    test("unused_images_suffice_for_inodes", "containerd", 240, pressure::images_suffice),
+    test(
+        "dead_containers_suffice_for_inodes",
+        "containerd",
+        240,
+        pressure::dead_containers_suffice,
+    ),
+    test("only_who_is_over_a_limit_of_its_own_goes", "containerd", 400, pressure::local_limits),
+    test("by_memory_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_memory),
+    test("by_disk_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_disk),
+    test("by_task_ids_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_pids),
+    test("who_waits_and_who_is_the_cause_is_told", "node", 240, attribution::sufferer_and_cause),
+];
+
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.
 pub(crate) const BENCHES: &[Test] = &[
     test("race_ebb", "race", 900, race::ebb),
@@ -112,12 +156,13 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_nohang", "race", 300, idle::nohang),
     test("programs_costs", "small", 300, bench::programs::costs),
     test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
+    test("removal_ebb", "containerd", 900, collection::measure),
     test("sweep_500", "node", 300, bench::sweep::five_hundred),
     test("sweep_5000", "node", 900, bench::sweep::five_thousand),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {
-    TESTS.iter().chain(DEMO).chain(BENCHES).find(|test| test.name == name)
+    TESTS.iter().chain(LONG).chain(DEMO).chain(BENCHES).find(|test| test.name == name)
 }
 
 /// For the host: one line per test.

@@ -14,6 +14,11 @@ pub enum Layer {
         /// Size, KiB.
         kib: u32,
     },
+    /// So many empty files: inodes and hardly any bytes.
+    Files {
+        /// How many.
+        count: u32,
+    },
 }
 
 /// An image.
@@ -29,6 +34,11 @@ pub struct TestImage {
 pub const PAUSE: &str = "registry.k8s.io/pause:3.9";
 /// What containers run.
 pub const APP: &str = "ebb.test/app:1";
+
+/// What takes inodes.
+pub const FILES: &str = "ebb.test/files:1";
+/// How many.
+pub const FILES_COUNT: u32 = 1500;
 
 /// 2 MiB below all images that are there to be collected.
 const BASE: Layer = Layer::Random { seed: 1, kib: 2048 };
@@ -48,4 +58,5 @@ pub const IMAGES: &[TestImage] = &[
     // These two share most of what they have with each other.
     TestImage { name: "ebb.test/gc-5:1", layers: &[BASE, own(15, 5120), own(16, 512)] },
     TestImage { name: "ebb.test/gc-6:1", layers: &[BASE, own(15, 5120), own(17, 1024)] },
+    TestImage { name: FILES, layers: &[Layer::Files { count: FILES_COUNT }] },
 ];

@@ -1,13 +1,16 @@
 //! Who is to blame: what the BPF programs say about OOM kills, and their counters against the kernel's own files.
 use crate::actors::Actor;
+use crate::agent::{Agent, Settings, is};
 use crate::cgroup::Cgroup;
 use crate::probing::Probing;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
+use crate::scene::Workload;
 use anyhow::{Context, Result, ensure};
 use ebb_probes::{KernelEvent, OomLimit, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::fs;
 use std::time::Duration;
 
@@ -109,6 +112,37 @@ pub(crate) fn thrash_counters(test: &TestContext) -> Result<Outcome> {
     ensure!(stall <= (high.stall - before.stall) * 2, "too much stall: {stall} us");
     ensure!(reclaims.is_none_or(|count| count > 0), "a thrashing cgroup without reclaim");
     probing.events.clear();
+    Ok(Outcome::Passed)
+}
+
+/// A leak takes a reader's page cache away: ebb ends the leak, and says who waited and who was the cause.
+pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
+    let incidents = "/run/incidents";
+    let thresholds = "evictionHard:\n  memory.available: \"100Mi\"\n";
+    let arguments = &["--enforce", "--incidents", incidents];
+    let settings = Settings { thresholds, arguments, ..Settings::default() };
+    let mut agent = Agent::start(test, &settings)?;
+    let mut reader = Workload::start("work.slice/reader.service", &["cacher", "500"])?;
+    // What is left then holds only a part of what is read over and over.
+    let mut leak = Workload::start("work.slice/leak.service", &["rush", "300", "20"])?;
+    let planned =
+        agent.wait_for(SOON, "somebody is to be ended", |record| is(record, "planned"))?;
+    leak.actor.wait()?;
+    ensure!(reader.actor.is_alive()?, "the reader was ended");
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.stop()?;
+    let notes = planned.get("notes").and_then(Value::as_array).context("no notes")?;
+    let notes: Vec<&str> = notes.iter().filter_map(Value::as_str).collect();
+    runner::note(test, &notes.join("; "))?;
+    let says = |who: &Workload, what: &str| {
+        notes.iter().any(|note| note.starts_with(&format!("{} {what}", who.cgroup.name())))
+    };
+    ensure!(says(&reader, "waits for memory"), "nobody says that the reader waits: {notes:?}");
+    ensure!(says(&leak, "grows by"), "nobody says that the leak is the cause: {notes:?}");
+    ensure!(!says(&leak, "waits for memory"), "the leak is taken for a sufferer: {notes:?}");
+    let record = fs::read_dir(incidents)?.next().context("no incident is on record")??.path();
+    let incident = fs::read_to_string(record)?;
+    ensure!(incident.contains("\"stallUs\""), "the incident does not have what was counted");
     Ok(Outcome::Passed)
 }
 

@@ -164,7 +164,7 @@ fn config_of_version_2() -> String {
     let cri = "plugins.'io.containerd.grpc.v1.cri'";
     format!(
         "version = 2\n{DISABLED}\n[{cri}]\nsandbox_image = '{PAUSE}'\ndisable_apparmor = true\n\
-         [{cri}.containerd]\ndefault_runtime_name = 'runc'\n\
+         stats_collect_period = 2\n[{cri}.containerd]\ndefault_runtime_name = 'runc'\n\
          [{cri}.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\n"
     )
 }
@@ -174,6 +174,7 @@ fn config_of_version_3() -> String {
     let runtime = "plugins.'io.containerd.cri.v1.runtime'";
     format!(
         "version = 3\n{DISABLED}\n\
+         [plugins.'io.containerd.cri.v1.images']\nstats_collect_period = 2\n\
          [plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = '{PAUSE}'\n\
          [{runtime}]\ndisable_apparmor = true\n\
          [{runtime}.containerd]\ndefault_runtime_name = 'runc'\n\

@@ -8,18 +8,20 @@
 mod daemon;
 mod leftovers;
 mod pods;
+mod site;
+mod store;
 
-pub(crate) use daemon::{Daemon, SOCKET, version};
+pub(crate) use daemon::{Daemon, SOCKET, ctr, version};
 pub(crate) use leftovers::Leftovers;
+pub(crate) use pods::Pod;
+pub(crate) use site::{GATE, SOON, Site, Wanted, open_gate, until_gate};
+pub(crate) use store::Store;
 
 use crate::wait;
 use anyhow::{Context, Result};
 use ebb_cri::{Deadlines, Endpoint, RuntimeEvent, RuntimeEvents};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-
-/// For what must happen, on a loaded host under TCG.
-const SOON: Duration = Duration::from_secs(60);
 
 /// A running containerd and a connection to it.
 pub(crate) struct Containerd {

@@ -135,6 +135,12 @@ fn archive(layer: Layer, busybox: &[u8]) -> Result<Vec<u8>> {
             directory(&mut archive, "data")?;
             append(&mut archive, &format!("data/{seed}"), 0o644, &noise(seed, kib))?;
         }
+        Layer::Files { count } => {
+            directory(&mut archive, "data")?;
+            for file in 0..count {
+                append(&mut archive, &format!("data/{file}"), 0o644, &[])?;
+            }
+        }
     }
     Ok(archive.into_inner()?)
 }

@@ -138,7 +138,13 @@ fn orders(
         ("tests", lines(tests.iter().map(|test| test.name.as_str()).collect())),
         ("programs", lines(kernel.programs.iter().map(String::as_str).collect())),
         ("containerd", containerd.unwrap_or_default()),
+        ("evictions", evictions()),
     ]
+}
+
+/// How many evictions the guests try in a row: `$EBB_VM_EVICTIONS`, or as many as a run of the matrix has time for.
+fn evictions() -> String {
+    std::env::var("EBB_VM_EVICTIONS").unwrap_or_else(|_| "25".to_owned())
 }
 
 fn log_dir(kernel: &Kernel, machine: &str, round: usize) -> Result<PathBuf> {

@@ -40,11 +40,14 @@ pub(crate) struct Args {
     /// Run every chosen test this many times, to find one that fails now and then.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
+    /// The tests that take minutes each, instead of those that `cargo xtask test` runs.
+    #[arg(long)]
+    long: bool,
 }
 
 /// Every test on every kernel, as `cargo xtask test` does.
 pub(crate) fn all() -> Result<()> {
-    run(&Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1 })
+    run(&Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1, long: false })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -52,7 +55,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let wanted = |test: &Test| {
         args.filter.is_empty() || args.filter.iter().any(|part| test.name.contains(part))
     };
-    let tests: Vec<Test> = lab.payload.tests()?.into_iter().filter(wanted).collect();
+    let tests = if args.long { lab.payload.long_tests()? } else { lab.payload.tests()? };
+    let tests: Vec<Test> = tests.into_iter().filter(wanted).collect();
     if tests.is_empty() {
         bail!("no test matches {:?}", args.filter);
     }

@@ -47,6 +47,11 @@ impl Payload {
         self.list(&["list"])
     }
 
+    /// The tests that take long, and are only run when asked for.
+    pub(crate) fn long_tests(&self) -> Result<Vec<Test>> {
+        self.list(&["list", "long"])
+    }
+
     /// The measurements in the runner's registry.
     pub(crate) fn benches(&self) -> Result<Vec<Test>> {
         self.list(&["list", "bench"])

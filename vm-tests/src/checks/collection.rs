@@ -1,0 +1,257 @@
+//! What is dead or unused goes, on the real containerd: how soon, how much, and what happens when either side dies in the middle.
+use crate::agent::is;
+use crate::containerd::{Daemon, Pod, SOON, Site, Store, Wanted, ctr, version};
+use crate::registry::{Context as TestContext, Outcome};
+use crate::{runner, wait};
+use anyhow::{Context, Result, ensure};
+use ebb_cri::launch::ContainerSpec;
+use ebb_vm_protocol::images::{APP, PAUSE};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const EXITS: usize = 100;
+/// Images stay whatever happens: the store of these tests is small.
+const NO_IMAGES: &str = "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\n";
+const KEEP_NONE: &str = "maximumDeadContainersPerContainer: 0\n";
+const FOR_EVER: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";
+
+/// From the kernel's end of a container to the end of its removal.
+pub(crate) fn within_a_second(test: &TestContext) -> Result<Outcome> {
+    let took = exits(test)?;
+    let rank = |percent: usize| took[(took.len() * percent).div_ceil(100) - 1];
+    let (p50, p99, worst) = (rank(50), rank(99), rank(100));
+    let text = format!("removed after {p50:.0?} p50, {p99:.0?} p99, {worst:.0?} at worst");
+    runner::note(test, &text)?;
+    ensure!(p99 < Duration::from_secs(1), "{text}");
+    Ok(Outcome::Passed)
+}
+
+/// The same for `cargo xtask bench`.
+pub(crate) fn measure(test: &TestContext) -> Result<Outcome> {
+    let took = exits(test)?;
+    let lines: String = took.iter().map(|took| format!("{}\n", took.as_micros())).collect();
+    let dir = runner::out_dir(test)?;
+    fs::write(dir.join("times"), lines).context("cannot leave the times")?;
+    fs::write(dir.join("containerd"), version()?).context("cannot leave the version")?;
+    Ok(Outcome::Passed)
+}
+
+/// Times of [`EXITS`] removals, sorted.
+fn exits(test: &TestContext) -> Result<Vec<Duration>> {
+    let site = Site::new(true)?;
+    let (pod, first) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
+    let mut agent = site.agent(test, &format!("{NO_IMAGES}{KEEP_NONE}"), "")?;
+    let mut took = Vec::with_capacity(EXITS);
+    let mut refused = 0;
+    for round in 0..EXITS {
+        let id = site.containerd.busybox(&pod, APP, "brief", &["sleep", "100000"])?;
+        let status = site.containerd.wait(site.containerd.cri.container(&id))?;
+        let pid = i32::try_from(status.pid.context("the runtime tells no pid")?)?;
+        let before = agent.records().len();
+        let ended = Instant::now();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).context("cannot end a container")?;
+        agent.wait_for(SOON, "the container is removed", |r| concerns(r, "removed", &id))?;
+        took.push(ended.elapsed());
+        refused += agent.records().iter().skip(before).filter(|r| is(r, "notRemoved")).count();
+        ensure!(!site.containers()?.contains(&id), "it is still there in round {round}");
+    }
+    took.sort_unstable();
+    runner::note(test, &format!("{EXITS} exits, {refused} times refused first"))?;
+    ensure!(site.runs(&first)?, "the one that runs was touched");
+    agent.stop()?;
+    Ok(took)
+}
+
+/// From above the high threshold to below the low one; who is in use, pinned, young or of sandboxes stays.
+pub(crate) fn images_by_thresholds(test: &TestContext) -> Result<Outcome> {
+    const HIGH: u64 = 80;
+    const LOW: u64 = 68;
+    let site = Site::new(true)?;
+    let (pod, _) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
+    // Its program is not in the image, so it never runs: made is enough to use an image.
+    let cri = &site.containerd.cri;
+    let using = ContainerSpec {
+        name: "using".to_owned(),
+        image: "ebb.test/gc-1:1".to_owned(),
+        command: vec!["/nothing".to_owned()],
+        ..ContainerSpec::default()
+    };
+    site.containerd.wait(cri.create_container(&pod.sandbox, &pod.spec, &using))?;
+    // Before 1.7 nothing can be pinned.
+    let can_pin = version()? != "1.6";
+    if can_pin {
+        let words = ["images", "label", "ebb.test/gc-2:1", "io.cri-containerd.pinned=pinned"];
+        ctr(&words)?;
+        let is_pinned = || {
+            let image = site.containerd.wait(cri.image("ebb.test/gc-2:1"));
+            image.is_ok_and(|image| image.is_some_and(|image| image.pinned))
+        };
+        wait::until(SOON, "an image is pinned", is_pinned)?;
+    }
+    let young = "ebb.test/gc-6:1";
+    site.containerd.wait(cri.remove_image(&site.containerd.image_id(young)?))?;
+    let fields = format!(
+        "imageGCHighThresholdPercent: {HIGH}\nimageGCLowThresholdPercent: {LOW}\nimageMinimumGCAge: 1h\nevictionHard:\n  memory.available: 50Mi\n"
+    );
+    let own = "  imageGCPeriod: 1s\n  imageOrder: leastToPullAgain\n";
+    let mut agent = site.agent(test, &fields, own)?;
+    site.containerd.import_images()?;
+    Store::fill(HIGH + 1)?;
+    let full = Store::percent()?;
+    let done = agent.wait_for(SOON, "images are collected", |record| {
+        is(record, "collected") && record.get("measured").is_some_and(Value::is_i64)
+    })?;
+    let number = |key: &str| done.get(key).and_then(Value::as_u64).context("a record's number");
+    let (expected, measured) = (number("expected")?, number("measured")?);
+    let left = Store::percent()?;
+    let off = expected.abs_diff(measured) * 1000 / measured.max(1);
+    let text = format!(
+        "{full} % full before, {left} % after; {expected} bytes predicted, {measured} measured: {}.{} % off",
+        off / 10,
+        off % 10
+    );
+    runner::note(test, &text)?;
+    ensure!(full >= HIGH && left <= LOW, "{text}");
+    ensure!(off <= 50, "{text}");
+    let pinned = can_pin.then_some("ebb.test/gc-2:1");
+    for name in [PAUSE, APP, "ebb.test/gc-1:1", young].into_iter().chain(pinned) {
+        site.containerd.image_id(name).with_context(|| format!("{name} did not stay"))?;
+    }
+    agent.stop()?;
+    Store::drop_ballast()?;
+    // The next test finds all of them again.
+    if can_pin {
+        ctr(&["images", "label", "ebb.test/gc-2:1", "io.cri-containerd.pinned="])?;
+    }
+    site.containerd.import_images()?;
+    Ok(Outcome::Passed)
+}
+
+/// SIGKILL for the runtime while it is removing, then for ebb: each time the rest goes, once, and nothing else.
+pub(crate) fn either_dies(test: &TestContext) -> Result<Outcome> {
+    const DEAD: u32 = 8;
+    let site = Site::new(true)?;
+    let (pod, runs) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
+    let images = site.containerd.wait(site.containerd.cri.images())?.len();
+    let fields = format!("{NO_IMAGES}{KEEP_NONE}");
+    for dying in ["containerd", "ebb"] {
+        let dead = (0..DEAD).map(|n| ended(&site, &pod, n)).collect::<Result<Vec<_>>>()?;
+        let mut agent = site.agent_at_once(test, &fields, "")?;
+        agent.wait_for(SOON, "the first is removed", |record| is(record, "removed"))?;
+        if dying == "containerd" {
+            Daemon::running().context("no containerd")?.kill()?;
+            Daemon::start()?;
+        } else {
+            agent.kill()?;
+            let left = site.containers()?.len();
+            runner::note(test, &format!("ebb died with {} of {DEAD} left", left - 1))?;
+            agent = site.agent_at_once(test, &fields, "")?;
+        }
+        for id in &dead {
+            site.until_removed(id, SOON).with_context(|| format!("after {dying} had died"))?;
+        }
+        let records = agent.stop()?;
+        for id in &dead {
+            let times = records.iter().filter(|record| concerns(record, "removed", id)).count();
+            ensure!(times <= 1, "{id} was removed {times} times after {dying} had died");
+        }
+        let others = records.iter().filter(|record| is(record, "removed"));
+        let others = others.filter(|record| !dead.iter().any(|id| concerns(record, "removed", id)));
+        ensure!(others.count() == 0, "more than the dead was removed after {dying} had died");
+        ensure!(site.runs(&runs)?, "the one that runs ended with {dying}");
+    }
+    let now = site.containerd.wait(site.containerd.cri.images())?.len();
+    ensure!(now == images, "{images} images before, {now} after");
+    Ok(Outcome::Passed)
+}
+
+/// Of each container at most one more than the configured number is there, running or dead; when its pod is deleted, none.
+pub(crate) fn copies(test: &TestContext) -> Result<Outcome> {
+    const MOST: usize = 2;
+    const RESTARTS: u32 = 4;
+    let site = Site::new(true)?;
+    let fields = format!("{NO_IMAGES}maximumDeadContainersPerContainer: {MOST}\n");
+    let agent = site.agent(test, &fields, "")?;
+    let mut pods = Vec::new();
+    for name in ["one", "two"] {
+        let (pod, _) = site.run(&Wanted { name, script: "exit 0", ..Wanted::default() })?;
+        pods.push(pod);
+    }
+    for restart in 0..RESTARTS {
+        for pod in &pods {
+            ended(&site, pod, restart)?;
+        }
+    }
+    let copies = || -> Result<Vec<usize>> {
+        let all = site.containerd.wait(site.containerd.cri.containers())?;
+        let of = |pod: &Pod, name: &str| {
+            all.iter().filter(|c| c.sandbox == pod.sandbox && c.name == name).count()
+        };
+        let each = |pod| [of(pod, "main"), of(pod, "brief")];
+        Ok(pods.iter().flat_map(each).collect())
+    };
+    let expected = [1, MOST, 1, MOST];
+    wait::until(SOON, "no more copies than allowed are left", || {
+        copies().is_ok_and(|now| now == expected)
+    })?;
+    for (pod, name) in pods.iter().zip(["one", "two"]) {
+        site.containerd.wait(site.containerd.cri.stop_sandbox(&pod.sandbox))?;
+        site.delete(name)?;
+    }
+    wait::until(SOON, "nothing of the deleted pods is left", || {
+        site.sandboxes().is_ok_and(|left| left.is_empty())
+            && site.containers().is_ok_and(|left| left.is_empty())
+    })?;
+    let dirs = pods.iter().map(|pod| pod.spec.log_directory.as_str());
+    wait::until(SOON, "their logs are gone", || dirs.clone().all(|dir| !Path::new(dir).exists()))?;
+    agent.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// An unused image goes when it is older than the maximum, and not before ebb itself has been up for so long.
+pub(crate) fn images_by_age(test: &TestContext) -> Result<Outcome> {
+    const MOST: Duration = Duration::from_secs(15);
+    let site = Site::new(true)?;
+    let (_, runs) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
+    let fields = format!("{NO_IMAGES}imageMinimumGCAge: 1s\nimageMaximumGCAge: 15s\n");
+    let own = "  imageGCPeriod: 1s\n";
+    let old = "ebb.test/gc-3:1";
+    let there = |name: &str| site.containerd.image_id(name).is_ok();
+    // What one agent has seen of an image's age does not make the next one hasty.
+    site.agent(test, &fields, own)?.stop()?;
+    let began = Instant::now();
+    let agent = site.agent(test, &fields, own)?;
+    wait::until(SOON, "the old image is gone", || !there(old))?;
+    let after = began.elapsed();
+    runner::note(test, &format!("gone {after:.1?} after the start, allowed from {MOST:?} on"))?;
+    ensure!(after > MOST, "it was gone {after:?} after the start");
+    agent.stop()?;
+    ensure!(there(APP) && there(PAUSE) && site.runs(&runs)?, "what is in use went too");
+    site.containerd.import_images()?;
+    Ok(Outcome::Passed)
+}
+
+/// A container that has ended, the `attempt`th of its name in its pod.
+fn ended(site: &Site, pod: &Pod, attempt: u32) -> Result<String> {
+    let container = ContainerSpec {
+        name: "brief".to_owned(),
+        attempt,
+        image: APP.to_owned(),
+        command: vec!["/bin/true".to_owned()],
+        log_path: format!("brief/{attempt}.log"),
+        ..ContainerSpec::default()
+    };
+    let id = site.containerd.container(pod, &container)?;
+    wait::until(SOON, "a container has ended", || site.runs(&id).is_ok_and(|runs| !runs))?;
+    Ok(id)
+}
+
+/// Whether a record tells this of that container.
+fn concerns(record: &Value, event: &str, id: &str) -> bool {
+    let work = record.get("work").and_then(|work| work.get("id")).and_then(Value::as_str);
+    is(record, event) && work == Some(id)
+}

@@ -1,0 +1,88 @@
+//! The filesystem of containerd's root: an ext4 of its own in a file, small enough to be filled and emptied in a test.
+//!
+//! It holds images and writable layers, and a directory that stands for the kubelet's: an agent that is given that one
+//! sees one filesystem for everything, any other sees images apart.
+use super::daemon::{ROOT, load};
+use anyhow::{Context, Result, ensure};
+use nix::fcntl::posix_fallocate;
+use nix::sys::statvfs::{Statvfs, statvfs};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILE: &str = "/var/store.ext4";
+const MIB: u64 = 128;
+const INODES: u32 = 16_384;
+const BALLAST: &str = "/var/lib/containerd/ballast";
+
+/// That filesystem.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Store;
+
+impl Store {
+    /// Make it and mount it, unless it is.
+    pub(super) fn mount() -> Result<()> {
+        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot list mounts")?;
+        if mounts.lines().any(|line| line.split(' ').nth(1) == Some(ROOT)) {
+            return Ok(());
+        }
+        load("loop")?;
+        fs::create_dir_all(ROOT).with_context(|| format!("cannot create {ROOT}"))?;
+        let file = File::create(FILE).with_context(|| format!("cannot create {FILE}"))?;
+        file.set_len(MIB << 20).with_context(|| format!("cannot make {FILE} larger"))?;
+        let mut format = Command::new("/usr/sbin/mke2fs");
+        format.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0"]);
+        run(format.args(["-E", "lazy_itable_init=1", "-N", &INODES.to_string(), FILE]))?;
+        let mut mount = Command::new("busybox");
+        run(mount.args(["mount", "-t", "ext4", "-o", "loop", FILE, ROOT]))
+    }
+
+    /// What stands for the kubelet's directory.
+    pub(crate) fn kubelet() -> PathBuf {
+        Path::new(ROOT).join("kubelet")
+    }
+
+    /// How full it is, percent, as the kubelet rounds it.
+    pub(crate) fn percent() -> Result<u64> {
+        let fs = look()?;
+        Ok(100 - fs.blocks_available() * 100 / fs.blocks())
+    }
+
+    /// Bytes left.
+    pub(crate) fn available() -> Result<u64> {
+        let fs = look()?;
+        Ok(fs.blocks_available() * fs.fragment_size())
+    }
+
+    /// Inodes left.
+    pub(crate) fn inodes_free() -> Result<u64> {
+        Ok(look()?.files_available())
+    }
+
+    /// Fill it until it is `percent` full, in one step.
+    pub(crate) fn fill(percent: u64) -> Result<()> {
+        let fs = look()?;
+        let stays = fs.blocks() * (100 - percent) / 100;
+        let bytes = fs.blocks_available().saturating_sub(stays) * fs.fragment_size();
+        let file = File::create(BALLAST).context("cannot create ballast")?;
+        posix_fallocate(&file, 0, i64::try_from(bytes)?).context("cannot add ballast")
+    }
+
+    /// Take what was filled in away again.
+    pub(crate) fn drop_ballast() -> Result<()> {
+        if Path::new(BALLAST).exists() {
+            fs::remove_file(BALLAST).context("cannot remove ballast")?;
+        }
+        Ok(())
+    }
+}
+
+fn look() -> Result<Statvfs> {
+    statvfs(ROOT).with_context(|| format!("cannot measure {ROOT}"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
