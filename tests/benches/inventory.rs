@@ -16,6 +16,9 @@ use ebb_policy::snapshot::Task;
 use ebb_policy::{History, decide};
 use ebb_tests::runtime::{FakeRuntime, Flavour};
 use std::hint::black_box;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const PODS: usize = 110;
 const CONTAINERS: usize = 3;
@@ -100,5 +103,40 @@ fn inventory(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, inventory);
+/// What an agent has resident that follows such a runtime: a process of its own, in a dry run, without BPF.
+fn resident(_: &mut Criterion) {
+    let runtime = node();
+    let build = escargot::CargoBuild::new().package("ebb").bin("ebb").release();
+    let build = build.run().expect("ebb is built");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = build.command();
+    command.args(["run", "--output", "json", "--leave-out", "all", "--cri"]).arg(runtime.socket());
+    for place in ["--node-fs", "--state", "--pod-logs", "--container-logs"] {
+        command.arg(place).arg(dir.path());
+    }
+    let mut agent = command.stdout(Stdio::piped()).spawn().expect("ebb starts");
+    let records = BufReader::new(agent.stdout.take().expect("its output"));
+    let mut records = records.lines().map_while(Result::ok);
+    let is_known = |line: &String| line.contains(r#""event":"inventory""#);
+    assert!(records.any(|line| is_known(&line)), "ebb ended");
+    // Until its first decisions are behind it: nothing is asked of the runtime any more.
+    let asked = || runtime.world().calls.len();
+    let (mut last, mut since) = (asked(), Instant::now());
+    while since.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(20));
+        if asked() != last {
+            (last, since) = (asked(), Instant::now());
+        }
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).expect("status");
+    agent.kill().expect("ebb can be ended");
+    agent.wait().expect("ebb has ended");
+    let value = |key: &str| {
+        let kib = status.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next());
+        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+    };
+    println!("resident: {} MiB, {} MiB at its peak", value("VmRSS:"), value("VmHWM:"));
+}
+
+criterion_group!(benches, inventory, resident);
 criterion_main!(benches);

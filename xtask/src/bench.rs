@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use std::fs;
 
 mod host;
+mod inventory;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -30,12 +31,24 @@ enum Section {
     Kernel,
     /// Guests: the reflex beside the path through user space, and what each program costs, on each kernel.
     Reflex,
+    /// A guest: from a container's end to its removal.
+    Removal,
+    /// This host: listing and planning with 110 pods, 330 containers and 1,000 images.
+    Inventory,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
     Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let all = [Section::Race, Section::Idle, Section::Kernel, Section::Reflex, Section::Host];
+    let all = [
+        Section::Race,
+        Section::Idle,
+        Section::Kernel,
+        Section::Reflex,
+        Section::Removal,
+        Section::Inventory,
+        Section::Host,
+    ];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
         let (name, text) = match section {
@@ -43,6 +56,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
             Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Reflex => ("reflex", vm::shots::run()?),
+            Section::Removal => ("removal", vm::removal::run()?),
+            Section::Inventory => ("inventory", inventory::run()?),
             Section::Host => ("host", host::run()?),
         };
         println!("\n{text}");

@@ -63,19 +63,25 @@ pub(crate) fn run() -> Result<String> {
     rows.sort();
     let storm = sh::read(&mut cargo_bench("ebb-probes", "exit_storm"))?;
     let reflex = sh::read(&mut cargo_bench("ebb-probes", "reflex"))?;
-    let cpus = std::thread::available_parallelism().context("how many CPUs are there?")?;
     Ok(format!(
         "## On one machine, without a guest\n\n\
-         Conditions: Linux {}, {cpus} CPUs shared with others. Medians of criterion with their 95 % interval; one core.\n\n\
+         Conditions: {}. Medians of criterion with their 95 % interval; one core.\n\n\
          | | time | records a second |\n|---|---|---|\n{}\n\n\
          Processes that end at once, made as fast as all CPUs can, beside the reader of the ring; the agent's own ring for exits and OOM kills has 512 KiB. Direct reclaims are played by request.\n\n{storm}\n\n\
          The reflex at a line that is crossed on purpose, 200 times: two huge pages are touched, and a process that was named dies. The last row is what user space does where the reflex looks at counters.\n\n{reflex}\n",
-        sh::read(Command::new("uname").arg("-r"))?,
+        conditions()?,
         rows.join("\n"),
     ))
 }
 
-fn cargo_bench(package: &str, bench: &str) -> Command {
+/// This host, for the reader of the numbers.
+pub(super) fn conditions() -> Result<String> {
+    let cpus = std::thread::available_parallelism().context("how many CPUs are there?")?;
+    let release = sh::read(Command::new("uname").arg("-r"))?;
+    Ok(format!("Linux {release}, {cpus} CPUs shared with others"))
+}
+
+pub(super) fn cargo_bench(package: &str, bench: &str) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(sh::root()).args(["bench", "--quiet", "--package", package]);
@@ -84,7 +90,7 @@ fn cargo_bench(package: &str, bench: &str) -> Command {
 }
 
 /// A row for each benchmark whose latest result is below `dir`.
-fn collect(dir: &Path, rows: &mut Vec<String>) -> Result<()> {
+pub(super) fn collect(dir: &Path, rows: &mut Vec<String>) -> Result<()> {
     let new = dir.join("new");
     if new.join("estimates.json").exists() {
         let read = |name: &str| {

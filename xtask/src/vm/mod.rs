@@ -15,6 +15,7 @@ pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod machine;
 pub(crate) mod race;
+pub(crate) mod removal;
 pub(crate) mod shots;
 
 mod images;
