@@ -13,7 +13,7 @@ use super::leftovers::Ground;
 use super::live::join;
 use super::manifests::Manifests;
 use super::node;
-use super::sources::{SeenPod, Sources};
+use super::sources::{SeenPod, Sources, of_runtime_alone};
 use super::tidy::{May, Tidy};
 use super::watch::{Notice, Watches};
 use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
@@ -420,7 +420,7 @@ impl AtWork {
             };
             self.places = self.plan.cgroups.iter().enumerate().filter_map(path).collect();
             self.enforcer.scope.resizing = self.sources.resizing();
-            self.enforcer.scope.of_runtime = self.sources.of_runtime_alone(&pods);
+            self.enforcer.scope.of_runtime = of_runtime_alone(&pods);
             self.is_stale = false;
         }
         Ok(())

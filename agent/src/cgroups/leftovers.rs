@@ -52,18 +52,12 @@ impl Ground {
     pub fn leftovers(&self, tree: &PodTree, known: Option<&BTreeSet<String>>) -> Vec<Orphan> {
         let mounts = read_once(&self.proc.join("self/mountinfo")).ok();
         let mut cgroups = Vec::new();
-        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
-            let parent = tree.class(qos).path(tree.driver());
-            for name in below(&join(&self.root, &parent)) {
-                let path = format!("{parent}/{name}");
-                let Some((uid, _)) = tree.parse_pod(&path) else { continue };
-                let events = read_once(&join(&self.root, &path).join("cgroup.events"));
-                cgroups.push(PodCgroup {
-                    populated: events.is_ok_and(|events| keyed(&events, "populated") == Some(1)),
-                    volumes_mounted: self.volumes_mounted(&uid, mounts.as_deref()),
-                    path,
-                });
-            }
+        for (path, uid) in self.pods(tree) {
+            cgroups.push(PodCgroup {
+                populated: self.populated(&path) == Some(1),
+                volumes_mounted: self.volumes_mounted(&uid, mounts.as_deref()),
+                path,
+            });
         }
         orphans(tree, &cgroups, known)
     }
@@ -109,8 +103,7 @@ impl Ground {
     /// What the kernel says; `NotFound` before Linux 5.19.
     pub fn reclaim_dying(&self, dying: &Dying) -> io::Result<u64> {
         let at = join(&self.root, &dying.path);
-        let current = || read_once(&at.join("memory.current")).ok()?.trim().parse::<u64>().ok();
-        let (before, bytes) = (current(), dying.bytes.unwrap_or(0));
+        let (before, bytes) = (self.held(&dying.path), dying.bytes.unwrap_or(0));
         if bytes == 0 {
             return Ok(0);
         }
@@ -119,7 +112,9 @@ impl Ground {
             Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => return Err(error),
             _ => {}
         }
-        Ok(before.zip(current()).map_or(0, |(before, after)| before.saturating_sub(after)))
+        Ok(before
+            .zip(self.held(&dying.path))
+            .map_or(0, |(before, after)| before.saturating_sub(after)))
     }
 
     /// Cgroups directly below those of known pods in which nothing runs and which the plan does not have.
@@ -131,24 +126,35 @@ impl Ground {
         is_planned: impl Fn(&str) -> bool,
     ) -> Vec<String> {
         let mut found = Vec::new();
-        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
-            let parent = tree.class(qos).path(tree.driver());
-            for name in below(&join(&self.root, &parent)) {
-                let pod = format!("{parent}/{name}");
-                if !tree.parse_pod(&pod).is_some_and(|(uid, _)| known.contains(&uid)) {
-                    continue;
-                }
-                for name in below(&join(&self.root, &pod)) {
-                    let path = format!("{pod}/{name}");
-                    let events = read_once(&join(&self.root, &path).join("cgroup.events"));
-                    let is_empty = events.is_ok_and(|e| keyed(&e, "populated") == Some(0));
-                    if is_empty && !is_planned(&path) {
-                        found.push(path);
-                    }
+        for (pod, _) in self.pods(tree).iter().filter(|(_, uid)| known.contains(uid)) {
+            for name in below(&join(&self.root, pod)) {
+                let path = format!("{pod}/{name}");
+                if self.populated(&path) == Some(0) && !is_planned(&path) {
+                    found.push(path);
                 }
             }
         }
         found
+    }
+
+    /// Cgroups that are named as those of pods, each with the UID, in the order of classes and names.
+    fn pods(&self, tree: &PodTree) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+            let parent = tree.class(qos).path(tree.driver());
+            for name in below(&join(&self.root, &parent)) {
+                let path = format!("{parent}/{name}");
+                if let Some((uid, _)) = tree.parse_pod(&path) {
+                    found.push((path, uid));
+                }
+            }
+        }
+        found
+    }
+
+    /// 1 when processes are in a cgroup or below, 0 when none are; `None` when that cannot be read.
+    fn populated(&self, path: &str) -> Option<u64> {
+        keyed(&read_once(&join(&self.root, path).join("cgroup.events")).ok()?, "populated")
     }
 
     /// Bytes charged to a cgroup; `None` when it is gone or the kernel does not say.
@@ -169,10 +175,10 @@ impl Ground {
         }
         let own = all.saturating_sub(elsewhere);
         if own > 0 {
-            let current =
-                |at: &Path| read_once(&at.join("memory.current")).ok()?.trim().parse::<u64>().ok();
-            let accounted: Option<u64> = children.iter().map(|name| current(&at.join(name))).sum();
-            let bytes = current(&at).zip(accounted).map(|(all, below)| all.saturating_sub(below));
+            let each = children.iter().map(|name| self.held(&format!("{path}/{name}")));
+            let accounted: Option<u64> = each.sum();
+            let bytes =
+                self.held(path).zip(accounted).map(|(all, below)| all.saturating_sub(below));
             found.push(Dying { path: path.to_owned(), count: own, bytes });
         }
         all

@@ -25,7 +25,8 @@ pub mod watch;
 pub mod write;
 
 /// An error with what is behind it.
-fn chain(error: &write::NotWritten) -> String {
+#[must_use]
+pub fn chain(error: &write::NotWritten) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

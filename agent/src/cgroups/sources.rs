@@ -149,12 +149,12 @@ impl Sources {
     pub(super) fn resizing(&self) -> BTreeSet<String> {
         self.manifests.as_ref().map(|manifests| manifests.resizing.clone()).unwrap_or_default()
     }
+}
 
-    /// UIDs of pods that only the runtime knows.
-    pub(super) fn of_runtime_alone(&self, pods: &[Pod]) -> BTreeSet<String> {
-        let of_runtime = pods.iter().filter(|pod| pod.source == Source::Runtime);
-        of_runtime.map(|pod| pod.uid.clone()).collect()
-    }
+/// UIDs of pods that only the runtime knows.
+pub(super) fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
+    let of_runtime = pods.iter().filter(|pod| pod.source == Source::Runtime);
+    of_runtime.map(|pod| pod.uid.clone()).collect()
 }
 
 fn add_ids(pod: &mut Pod, seen: &SeenPod) {

@@ -3,13 +3,14 @@
 use super::Failure;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
+use crate::cgroups::chain;
 use crate::cgroups::enforce::{Enforcer, Scope, check};
 use crate::cgroups::leftovers::{Dying, Ground};
 use crate::cgroups::live::Reader;
 use crate::cgroups::manifests::Manifests;
 use crate::cgroups::node;
 use crate::cgroups::systemd::Manager;
-use crate::cgroups::write::{NotWritten, Writer, Written};
+use crate::cgroups::write::{Writer, Written};
 use crate::config::{Beside, Config};
 use crate::report::cgroups as shown;
 use crate::sense::Roots;
@@ -257,7 +258,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
         manager,
     };
     let round = enforcer.enforce(&plan, &node);
-    trouble.extend(round.failed.iter().map(|error| format!("{:#}", anyhow!(chain(error)))));
+    trouble.extend(round.failed.iter().map(chain));
     trouble.extend(round.refused.iter().cloned());
     let left = differences(&plan, &enforcer.reader.read(&plan), &node);
     let (mut ended, mut reclaimed) = (Vec::new(), 0);
@@ -298,13 +299,6 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     })?;
     let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
     if trouble.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
-}
-
-fn chain(error: &NotWritten) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 fn ground(config: &Config, roots: &Roots) -> Ground {

@@ -3,7 +3,7 @@
 //! A program knows the cgroup that a task lives in, which may lie below the workload's; one that is not in the tree any more counts for nobody.
 
 use super::NodeState;
-use super::pods::plus;
+use super::pods::plus_counted;
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::sense::tree::Tree;
@@ -34,13 +34,7 @@ impl NodeState {
                 continue;
             };
             let own = of(told, |value| value, none.at);
-            let sum = tracked.counted.unwrap_or(none);
-            tracked.counted = Some(Counted {
-                at: none.at,
-                stall_us: plus(sum.stall_us, own.stall_us),
-                direct_reclaims: plus(sum.direct_reclaims, own.direct_reclaims),
-                own_reclaims: plus(sum.own_reclaims, own.own_reclaims),
-            });
+            tracked.counted = plus_counted(tracked.counted, Some(own));
         }
     }
 }

@@ -383,7 +383,7 @@ fn owners_in(inventory: &Inventory) -> HashMap<PathBuf, Owner> {
 }
 
 /// The sum of what is known; unknown only when both are.
-pub(super) fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (one, other) => one.or(other),
@@ -417,7 +417,7 @@ fn plus_memory(a: Option<MemoryUsage>, b: Option<MemoryUsage>) -> Option<MemoryU
     })
 }
 
-fn plus_counted(a: Option<Counted>, b: Option<Counted>) -> Option<Counted> {
+pub(super) fn plus_counted(a: Option<Counted>, b: Option<Counted>) -> Option<Counted> {
     let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
     Some(Counted {
         at: a.at.max(b.at),

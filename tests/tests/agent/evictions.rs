@@ -6,6 +6,13 @@ use crate::pods::{CONFIG, Lab};
 use ebb_tests::runtime::{Fault, Flavour};
 use std::time::{Duration, Instant};
 
+/// A soft threshold at 100 MiB, and so many seconds for a pod to end.
+fn with_grace(seconds: u32) -> tempfile::NamedTempFile {
+    config(&format!(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: {seconds}\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n"
+    ))
+}
+
 #[test]
 fn a_runtime_that_hangs_delays_no_decision_about_memory() {
     let mut lab = Lab::new(Flavour::Containerd2);
@@ -36,9 +43,7 @@ fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collect
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
-    let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 30\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
-    );
+    let config = with_grace(30);
     let mut agent = lab.start(config.path(), &["--enforce"]);
     let known = agent.wait("inventory");
     assert_eq!(known["containers"], 1, "{known}");
@@ -61,9 +66,7 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
-    let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
-    );
+    let config = with_grace(1);
     let mut agent = lab.start(config.path(), &["--enforce"]);
     let known = agent.wait("inventory");
     assert_eq!(known["containers"], 1, "{known}");

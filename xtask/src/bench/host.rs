@@ -50,17 +50,11 @@ struct Interval {
 /// When one cannot be run; the storm needs root and a kernel that loads the exit program.
 pub(crate) fn run() -> Result<String> {
     bpf::ensure()?;
-    let found = sh::target().join("criterion");
-    if found.exists() {
-        // What an earlier tree measured is no result of this one.
-        fs::remove_dir_all(&found).with_context(|| format!("cannot remove {}", found.display()))?;
-    }
+    forget_results()?;
     for (package, bench) in CRITERION {
         sh::run(cargo_bench(package, bench).args(["--", "--noplot"]))?;
     }
-    let mut rows = Vec::new();
-    collect(&found, &mut rows)?;
-    rows.sort();
+    let rows = results()?;
     let storm = sh::read(&mut cargo_bench("ebb-probes", "exit_storm"))?;
     let reflex = sh::read(&mut cargo_bench("ebb-probes", "reflex"))?;
     Ok(format!(
@@ -70,8 +64,25 @@ pub(crate) fn run() -> Result<String> {
          Processes that end at once, made as fast as all CPUs can, beside the reader of the ring; the agent's own ring for exits and OOM kills has 512 KiB. Direct reclaims are played by request.\n\n{storm}\n\n\
          The reflex at a line that is crossed on purpose, 200 times: two huge pages are touched, and a process that was named dies. The last row is what user space does where the reflex looks at counters.\n\n{reflex}\n",
         conditions()?,
-        rows.join("\n"),
+        rows,
     ))
+}
+
+/// Removes what criterion found: what an earlier tree measured is no result of this one.
+pub(super) fn forget_results() -> Result<()> {
+    let found = sh::target().join("criterion");
+    if found.exists() {
+        fs::remove_dir_all(&found).with_context(|| format!("cannot remove {}", found.display()))?;
+    }
+    Ok(())
+}
+
+/// What criterion has found since, as rows of a table.
+pub(super) fn results() -> Result<String> {
+    let mut rows = Vec::new();
+    collect(&sh::target().join("criterion"), &mut rows)?;
+    rows.sort();
+    Ok(rows.join("\n"))
 }
 
 /// This host, for the reader of the numbers.
@@ -90,7 +101,7 @@ pub(super) fn cargo_bench(package: &str, bench: &str) -> Command {
 }
 
 /// A row for each benchmark whose latest result is below `dir`.
-pub(super) fn collect(dir: &Path, rows: &mut Vec<String>) -> Result<()> {
+fn collect(dir: &Path, rows: &mut Vec<String>) -> Result<()> {
     let new = dir.join("new");
     if new.join("estimates.json").exists() {
         let read = |name: &str| {

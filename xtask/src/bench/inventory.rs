@@ -1,8 +1,7 @@
 //! Measurements of listing and planning on this host, with a runtime in the benchmark's own process.
-use super::host::{cargo_bench, collect, conditions};
+use super::host::{cargo_bench, conditions, forget_results, results};
 use crate::sh;
 use anyhow::{Context, Result};
-use std::fs;
 
 /// What the benchmark prints before what the agent has resident.
 const RESIDENT: &str = "resident: ";
@@ -12,17 +11,10 @@ const RESIDENT: &str = "resident: ";
 /// # Errors
 /// When it cannot be run.
 pub(crate) fn run() -> Result<String> {
-    let found = sh::target().join("criterion");
-    if found.exists() {
-        // What an earlier tree measured is no result of this one.
-        fs::remove_dir_all(&found).with_context(|| format!("cannot remove {}", found.display()))?;
-    }
+    forget_results()?;
     let told = sh::read(cargo_bench("ebb-tests", "inventory").args(["--", "--noplot"]))?;
     let resident = told.lines().find_map(|line| line.strip_prefix(RESIDENT));
     let resident = resident.context("the benchmark does not say what is resident")?;
-    let mut rows = Vec::new();
-    collect(&found, &mut rows)?;
-    rows.sort();
     Ok(format!(
         "## Listing and planning\n\n\
          Conditions: {}. Medians of criterion with their 95 % interval.\n\
@@ -30,6 +22,6 @@ pub(crate) fn run() -> Result<String> {
          | | time | |\n|---|---|---|\n{}\n\n\
          The agent beside it, as a process of its own without BPF: {resident}.\n",
         conditions()?,
-        rows.join("\n"),
+        results()?,
     ))
 }

@@ -1,4 +1,5 @@
 //! What a sweep costs beside files, on every kernel that has one: the guest measures (`vm-tests/src/bench/sweep.rs`), here it becomes a table.
+use super::figures::{ms, tenths};
 use super::lab::Lab;
 use super::machine::Verdict;
 use super::matrix::Matrix;
@@ -97,14 +98,6 @@ fn render(rows: &[(String, Costs)], conditions: &str) -> String {
         );
     }
     text
-}
-
-fn ms(micros: u64) -> String {
-    format!("{} ms", tenths(micros / 100))
-}
-
-fn tenths(value: u64) -> String {
-    format!("{}.{}", value / 10, value % 10)
 }
 
 #[cfg(test)]

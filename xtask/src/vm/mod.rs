@@ -18,6 +18,7 @@ pub(crate) mod race;
 pub(crate) mod removal;
 pub(crate) mod shots;
 
+mod figures;
 mod images;
 mod kernel;
 mod matrix;

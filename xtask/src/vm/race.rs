@@ -1,6 +1,7 @@
 //! The race of `cargo xtask bench`: ebb and its peers against the same hog, each in a guest of its own.
 //!
 //! The guest measures (`vm-tests/src/bench`); here the runs become percentiles and the percentiles a table.
+use super::figures::{ms, percentile};
 use super::measure::{self, Measurement};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
@@ -64,10 +65,10 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
             text,
             "| {} | {} | {} | {} | {} | {} |",
             c.name,
-            percentile(&c.kill, 50),
-            percentile(&c.kill, 99),
-            percentile(&c.back, 50),
-            percentile(&c.back, 99),
+            shown(&c.kill, 50),
+            shown(&c.kill, 99),
+            shown(&c.back, 50),
+            shown(&c.back, 99),
             c.lost.len()
         )?;
     }
@@ -85,12 +86,8 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
 }
 
 /// Nearest rank of sorted microseconds, in milliseconds.
-fn percentile(sorted: &[u64], percent: usize) -> String {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    match sorted.get(rank) {
-        Some(&micros) => format!("{}.{} ms", micros / 1000, micros % 1000 / 100),
-        None => "–".to_owned(),
-    }
+fn shown(sorted: &[u64], percent: usize) -> String {
+    percentile(sorted, percent).map_or_else(|| "–".to_owned(), ms)
 }
 
 #[cfg(test)]
@@ -98,12 +95,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_nearest_ranks() {
-        let times: Vec<u64> = (1..=100).map(|n| n * 1000).collect();
-        assert_eq!(percentile(&times, 50), "50.0 ms");
-        assert_eq!(percentile(&times, 99), "99.0 ms");
-        assert_eq!(percentile(&[1550], 99), "1.5 ms");
-        assert_eq!(percentile(&[], 50), "–");
+    fn without_times_there_is_a_dash() {
+        assert_eq!(shown(&[1550], 99), "1.5 ms");
+        assert_eq!(shown(&[], 50), "–");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! From a container's end to the end of its removal, for `cargo xtask bench`, on a real containerd.
+use super::figures::{ms, percentile};
 use super::measure;
 use anyhow::{Context, Result};
 
@@ -18,11 +19,7 @@ pub(crate) fn run() -> Result<String> {
 }
 
 fn render(times: &[u64], conditions: &str, containerd: &str) -> Result<String> {
-    let ms = |percent: usize| -> Result<String> {
-        let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
-        let micros = times.get(rank).context("no times")?;
-        Ok(format!("{}.{} ms", micros / 1000, micros % 1000 / 100))
-    };
+    let shown = |percent| percentile(times, percent).map(ms).context("no times");
     Ok(format!(
         "## From a container's end to its removal\n\n\
          Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, containerd {containerd}; {} containers, one after the other, each killed by SIGKILL; the clock stops when ebb tells that it is removed.\n\
@@ -32,9 +29,9 @@ fn render(times: &[u64], conditions: &str, containerd: &str) -> Result<String> {
          | the kubelet's collector, by its beat of a minute (not measured) | 30 s | 60 s | 60 s |\n\n\
          (What is more than one dead container of a name the kubelet removes as soon as it has listed the runtime, once a second; the last one waits for the beat.)\n",
         times.len(),
-        ms(50)?,
-        ms(99)?,
-        ms(100)?,
+        shown(50)?,
+        shown(99)?,
+        shown(100)?,
     ))
 }
 

@@ -1,4 +1,5 @@
 //! The reflex beside user space, and what every program costs, on each kernel: the guest measures (`vm-tests/src/bench/{reflex,programs}.rs`), here it becomes two tables.
+use super::figures::{ms, percentile, tenths};
 use super::lab::Lab;
 use super::machine::Verdict;
 use super::matrix::Matrix;
@@ -163,18 +164,12 @@ impl Times {
     }
 
     fn at(&self, percent: usize) -> u64 {
-        let rank = (self.micros.len() * percent).div_ceil(100).max(1) - 1;
-        self.micros.get(rank).copied().unwrap_or(0)
+        percentile(&self.micros, percent).unwrap_or(0)
     }
 
     fn shown(&self) -> String {
-        let ms = |micros: u64| format!("{} ms", tenths(micros / 100));
         format!("{} | {} | {}", ms(self.at(50)), ms(self.at(99)), self.by_oom_killer)
     }
-}
-
-fn tenths(value: u64) -> String {
-    format!("{}.{}", value / 10, value % 10)
 }
 
 #[cfg(test)]
