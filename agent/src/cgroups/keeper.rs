@@ -13,6 +13,7 @@ use super::leftovers::Ground;
 use super::live::join;
 use super::manifests::Manifests;
 use super::node;
+use super::part::{Files, Part, Woken, add};
 use super::sources::{SeenPod, Sources, of_runtime_alone};
 use super::tidy::{May, Tidy};
 use super::watch::{Notice, Watches};
@@ -21,7 +22,7 @@ use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use anyhow::{Context as _, Result, anyhow};
 use ebb_policy::cgroups::compare::Difference;
-use ebb_policy::cgroups::{Level, Node, Plan, PodTree, plan};
+use ebb_policy::cgroups::{Cgroup, Driver, Level, Node, Plan, PodTree, plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -107,21 +108,6 @@ impl Keeper {
     }
 }
 
-/// What woke the keeper.
-#[derive(Debug, Default)]
-struct Woken {
-    /// Cgroups to look at again.
-    paths: BTreeSet<String>,
-    /// Some of them are new.
-    is_new: bool,
-    /// When the first of it was noticed.
-    noticed: Option<Instant>,
-    /// The whole tree is to be looked at.
-    everything: bool,
-    /// It is over.
-    stop: bool,
-}
-
 /// The keeper's own state.
 struct AtWork {
     cgroups: Cgroups,
@@ -182,7 +168,7 @@ impl AtWork {
             if woken.everything || signs.missed.swap(false, Ordering::AcqRel) {
                 looked = Instant::now();
                 self.look_at_everything(reporter);
-            } else if !woken.paths.is_empty() {
+            } else if !woken.part.is_empty() {
                 self.look_at(&woken, reporter);
             }
             let period = Duration::from_millis(self.cgroups.period.0);
@@ -214,32 +200,36 @@ impl AtWork {
     }
 
     fn take_in(&mut self, notice: Notice, woken: &mut Woken) {
-        let mut concerned = |path: String, at: Instant, is_new: bool| {
-            woken.paths.insert(path);
-            woken.is_new |= is_new;
+        let mut concerned = |path: String, files: Option<Files>, at: Instant| {
+            woken.is_new |= files.is_none();
+            add(&mut woken.part, path, files.unwrap_or(Files::All));
             woken.noticed = Some(woken.noticed.map_or(at, |noticed| noticed.min(at)));
         };
         match notice {
             Notice::Written { watch, file, at } => {
                 let Some(path) = self.watches.path(watch).map(str::to_owned) else { return };
                 let place = self.places.get(&path).and_then(|place| self.plan.cgroups.get(*place));
-                let is_planned = file.to_str().is_some_and(|file| {
-                    place.is_some_and(|cgroup| cgroup.values.contains_key(file))
-                });
-                if is_planned {
-                    concerned(path, at, false);
+                let (Some(cgroup), Some(file)) = (place, file.to_str()) else { return };
+                if !cgroup.values.contains_key(file) {
+                    return;
                 }
+                let files = match self.plan.driver {
+                    Driver::Cgroupfs => Files::Some(BTreeSet::from([file.to_owned()])),
+                    // systemd writes, and rounds, more of a unit than the one that is repaired.
+                    Driver::Systemd => Files::All,
+                };
+                concerned(path, Some(files), at);
             }
             Notice::Made { watch, name, at } => {
                 let parent = self.watches.path(watch).map(|parent| parent.trim_end_matches('/'));
                 if let (Some(parent), Some(name)) = (parent, name.to_str()) {
-                    concerned(format!("{parent}/{name}"), at, true);
+                    concerned(format!("{parent}/{name}"), None, at);
                 }
             }
             Notice::Created(path, at) => {
                 let top = self.tree.kubepods().path(self.tree.driver());
                 if path.starts_with(&top) {
-                    concerned(path, at, true);
+                    concerned(path, None, at);
                 }
             }
             Notice::Pods(None) => self.sources.is_up = false,
@@ -270,23 +260,24 @@ impl AtWork {
 
     /// Looks at the cgroups that something happened to.
     fn look_at(&mut self, woken: &Woken, reporter: &mut Reporter) {
-        let mut paths = woken.paths.clone();
+        let mut part = woken.part.clone();
         let is_unknown =
             |path: &String| self.tree.parse_pod(path).is_some() && !self.places.contains_key(path);
         if woken.is_new {
-            if paths.iter().any(is_unknown) {
+            if part.keys().any(is_unknown) {
                 let read = self.read_pods();
                 self.say_trouble(read, reporter);
                 // Another pod changes what classes and all pods together are given.
                 let upper = |level| matches!(level, Level::Kubepods | Level::Class);
                 let uppers = self.plan.cgroups.iter().filter(|cgroup| upper(cgroup.level));
-                paths.extend(uppers.filter_map(|cgroup| cgroup.path.clone()));
+                let uppers = uppers.filter_map(|cgroup| cgroup.path.clone());
+                uppers.for_each(|path| add(&mut part, path, Files::All));
             }
-            for path in &woken.paths {
-                self.watch_with_children(path, &mut paths);
+            for path in woken.part.keys() {
+                self.watch_with_children(path, &mut part);
             }
         }
-        let round = self.round(|path| paths.contains(path));
+        let round = self.round(Some(&part));
         self.tell(&round, woken.noticed, reporter);
     }
 
@@ -299,18 +290,18 @@ impl AtWork {
         for path in paths {
             self.watch(&path);
         }
-        let round = self.round(|_| true);
+        let round = self.round(None);
         self.tell(&round, None, reporter);
         self.look_at_leftovers(reporter);
     }
 
     /// Watches a cgroup, and takes in what was made below it before it was watched.
-    fn watch_with_children(&mut self, path: &str, paths: &mut BTreeSet<String>) {
+    fn watch_with_children(&mut self, path: &str, part: &mut Part) {
         self.watch(path);
         for name in super::leftovers::below(&join(&self.roots.cgroup, path)) {
             let child = format!("{path}/{name}");
             self.watch(&child);
-            paths.insert(child);
+            add(part, child, Files::All);
         }
     }
 
@@ -323,14 +314,16 @@ impl AtWork {
         }
     }
 
-    /// Compares a part of the tree with the plan and, when that is wanted, puts it right.
-    fn round(&mut self, wanted: impl Fn(&str) -> bool) -> Round {
-        let part = self.plan.cgroups.iter();
-        let part = part.filter(|cgroup| cgroup.path.as_deref().is_some_and(&wanted));
+    /// Compares the tree, or a part of it, with the plan and, when that is wanted, puts it right.
+    fn round(&mut self, part: Option<&Part>) -> Round {
+        let of_part = |cgroup: &Cgroup| match part {
+            None => cgroup.path.is_some().then(|| cgroup.clone()),
+            Some(part) => Some(part.get(cgroup.path.as_ref()?)?.of(cgroup)),
+        };
         let part = Plan {
             schema_version: self.plan.schema_version,
             driver: self.plan.driver,
-            cgroups: part.cloned().collect(),
+            cgroups: self.plan.cgroups.iter().filter_map(of_part).collect(),
             notes: Vec::new(),
         };
         if self.cgroups.mode != CgroupMode::Enforce {

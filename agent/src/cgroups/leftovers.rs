@@ -4,6 +4,7 @@
 //! A leftover whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
 
 use super::live::join;
+use super::write::{NotWritten, Writer};
 use crate::act::{NotDone, Refusal, Target, end_leftover};
 use crate::sense::file::{keyed, read_once};
 use ebb_policy::cgroups::PodTree;
@@ -100,21 +101,16 @@ impl Ground {
     /// Asks the kernel to take back what removed cgroups still hold; returns how many bytes less are charged.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` before Linux 5.19.
-    pub fn reclaim_dying(&self, dying: &Dying) -> io::Result<u64> {
-        let at = join(&self.root, &dying.path);
-        let (before, bytes) = (self.held(&dying.path), dying.bytes.unwrap_or(0));
-        if bytes == 0 {
-            return Ok(0);
+    /// Why it could not be asked; [`NotWritten::Gone`] before Linux 5.19.
+    pub fn reclaim(&self, writer: &Writer, dying: &Dying) -> Result<u64, NotWritten> {
+        let Dying { path, bytes: Some(bytes @ 1..), .. } = dying else { return Ok(0) };
+        let before = self.held(path);
+        match writer.reclaim_bytes(path, *bytes) {
+            // It went while it was looked at.
+            Err(NotWritten::Gone { .. }) if self.held(path).is_none() => return Ok(0),
+            result => result?,
         }
-        match put(&at.join("memory.reclaim"), &bytes.to_string()) {
-            // Less than was asked for: that is all there was.
-            Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => return Err(error),
-            _ => {}
-        }
-        Ok(before
-            .zip(self.held(&dying.path))
-            .map_or(0, |(before, after)| before.saturating_sub(after)))
+        Ok(before.zip(self.held(path)).map_or(0, |(before, after)| before.saturating_sub(after)))
     }
 
     /// Cgroups directly below those of known pods in which nothing runs and which the plan does not have.
@@ -158,7 +154,7 @@ impl Ground {
     }
 
     /// Bytes charged to a cgroup; `None` when it is gone or the kernel does not say.
-    pub(super) fn held(&self, path: &str) -> Option<u64> {
+    fn held(&self, path: &str) -> Option<u64> {
         read_once(&join(&self.root, path).join("memory.current")).ok()?.trim().parse().ok()
     }
 

@@ -8,7 +8,7 @@
 //! ```
 //! [`manifests`] and [`node`] read what is asked for and what there is, [`sources`] puts manifests and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
 //! [`mod@write`] writes values, [`systemd`] tells units of them, [`leftovers`] removes what no pod belongs to; none of them chooses.
-//! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does.
+//! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does, for what `part` says woke it.
 //! Everything is decided in `ebb-policy`.
 
 pub mod enforce;
@@ -17,6 +17,7 @@ pub mod leftovers;
 pub mod live;
 pub mod manifests;
 pub mod node;
+mod part;
 pub mod sources;
 pub mod systemd;
 mod tidy;

@@ -90,7 +90,7 @@ fn id(container: &ContainerSeen) -> Option<ContainerId> {
 
 /// What has been reported.
 #[derive(Debug, Default)]
-pub(super) struct Sources {
+pub(crate) struct Sources {
     /// What the manifests say; none where there are none to read.
     pub(super) manifests: Option<Manifests>,
     /// The last manifests could be read.
@@ -104,8 +104,13 @@ pub(super) struct Sources {
 }
 
 impl Sources {
+    /// What every source that is asked has told just now.
+    pub(crate) fn now(manifests: Option<Manifests>, seen: Option<Vec<SeenPod>>) -> Sources {
+        Sources { manifests, are_read: true, has_runtime: seen.is_some(), is_up: true, seen }
+    }
+
     /// Every pod, each once.
-    pub(super) fn pods(&self, tree: &PodTree) -> Vec<Pod> {
+    pub(crate) fn pods(&self, tree: &PodTree) -> Vec<Pod> {
         let mut pods: Vec<Pod> =
             self.manifests.iter().flat_map(|manifests| manifests.pods.iter().cloned()).collect();
         let ended = self.manifests.as_ref().map(|manifests| &manifests.ended);
@@ -120,7 +125,7 @@ impl Sources {
     }
 
     /// UIDs of all pods; `None` while some source has not reported.
-    pub(super) fn known(&self) -> Option<BTreeSet<String>> {
+    pub(crate) fn known(&self) -> Option<BTreeSet<String>> {
         let manifests = match &self.manifests {
             Some(manifests) if self.are_read => Some(manifests),
             Some(_) => return None,
@@ -146,13 +151,13 @@ impl Sources {
     }
 
     /// UIDs of pods that the kubelet is changing.
-    pub(super) fn resizing(&self) -> BTreeSet<String> {
+    pub(crate) fn resizing(&self) -> BTreeSet<String> {
         self.manifests.as_ref().map(|manifests| manifests.resizing.clone()).unwrap_or_default()
     }
 }
 
 /// UIDs of pods that only the runtime knows.
-pub(super) fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
+pub(crate) fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
     let of_runtime = pods.iter().filter(|pod| pod.source == Source::Runtime);
     of_runtime.map(|pod| pod.uid.clone()).collect()
 }

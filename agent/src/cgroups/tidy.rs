@@ -3,7 +3,7 @@
 //! Nothing is told or done on one look alone: a cgroup may be made a moment before its pod is told of, and one that was just removed lets go of its memory by itself.
 
 use super::leftovers::{Dying, Ground};
-use super::write::{NotWritten, Writer};
+use super::write::Writer;
 use crate::report::Record;
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::Orphan;
@@ -125,15 +125,10 @@ impl Tidy {
             if bytes < WORTH_RECLAIMING || was_in_vain {
                 continue;
             }
-            let before = ground.held(&dying.path);
-            match writer.reclaim_bytes(&dying.path, bytes) {
-                Ok(()) => {}
-                // It went while it was looked at.
-                Err(NotWritten::Gone { .. }) if ground.held(&dying.path).is_none() => continue,
+            match ground.reclaim(writer, dying) {
+                Ok(freed) => tidied.reclaimed += freed,
                 Err(error) => tidied.trouble.push(super::chain(&error)),
             }
-            let freed = before.zip(ground.held(&dying.path)).map(|(b, a)| b.saturating_sub(a));
-            tidied.reclaimed += freed.unwrap_or(0);
             self.in_vain.insert(dying.path.clone(), dying.count);
         }
     }

@@ -1,21 +1,26 @@
 //! `ebb cgroups`: the tree that Kubernetes' rules demand, and this node held against it.
 
-use super::Failure;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
+use super::runtime::failure;
+use super::{Failure, event_loop};
 use crate::cgroups::chain;
 use crate::cgroups::enforce::{Enforcer, Scope, check};
 use crate::cgroups::leftovers::{Dying, Ground};
-use crate::cgroups::live::Reader;
+use crate::cgroups::live;
 use crate::cgroups::manifests::Manifests;
 use crate::cgroups::node;
+use crate::cgroups::sources::{SeenPod, Sources, of_runtime_alone, seen};
 use crate::cgroups::systemd::Manager;
 use crate::cgroups::write::{Writer, Written};
+use crate::clock::Clock;
 use crate::config::{Beside, Config};
 use crate::report::cgroups as shown;
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
+use crate::sense::runtime::Reader;
 use anyhow::{Context as _, anyhow};
+use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_policy::cgroups::compare::{Difference, Kind, Live, differences};
 use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::cgroups::{Driver, Node, Plan, PodTree, plan};
@@ -49,8 +54,11 @@ struct Inputs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Pod manifests: a file or a directory of YAML or JSON; Pods, Lists, several documents.
-    #[arg(long, value_name = "DIR|FILE")]
-    pods: PathBuf,
+    #[arg(long, value_name = "DIR|FILE", required_unless_present = "cri")]
+    pods: Option<PathBuf>,
+    /// The container runtime's CRI socket: its pods are planned for as well, as far as it tells what they asked for.
+    #[arg(long, value_name = "SOCKET")]
+    cri: Option<Endpoint>,
     /// Facts about the node (docs/schema/cgroup-node.json) or a Kubernetes Node; this machine when not given.
     #[arg(long, value_name = "FILE")]
     node: Option<PathBuf>,
@@ -79,8 +87,8 @@ struct EnforceArgs {
     /// Make cgroups of pods that are missing (`ebb.cgroups.create`).
     #[arg(long)]
     create: bool,
-    /// Kill what runs in pod cgroups that no pod belongs to, and remove them.
-    #[arg(long)]
+    /// Kill what runs in pod cgroups that no pod belongs to, and remove them; needs manifests, because a runtime does not tell of pods that have not begun.
+    #[arg(long, requires = "pods")]
     remove_leftovers: bool,
     /// Ask the kernel to take back memory that removed cgroups of pods still hold.
     #[arg(long)]
@@ -118,7 +126,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 struct Made {
     config: Config,
     node: Node,
-    manifests: Manifests,
+    sources: Sources,
+    /// UIDs of pods that only the runtime knows.
+    of_runtime: BTreeSet<String>,
     plan: Plan,
 }
 
@@ -130,15 +140,30 @@ impl Inputs {
             None => node::of_this_machine(roots).context("this machine"),
         };
         let node = node.map_err(Failure::Input)?;
-        let manifests =
-            Manifests::read(&self.pods, node.name.as_deref()).map_err(Failure::Input)?;
-        let mut plan = plan(&config.cgroups.options, &node, &manifests.pods).map_err(|errors| {
+        let read = |path: &PathBuf| Manifests::read(path, node.name.as_deref());
+        let manifests = self.pods.as_ref().map(read).transpose().map_err(Failure::Input)?;
+        let notes =
+            manifests.iter().flat_map(|manifests| manifests.notes.clone()).collect::<Vec<_>>();
+        let seen = self.cri.clone().map(listed).transpose()?;
+        let sources = Sources::now(manifests, seen);
+        let pods = pod_tree(&config).map(|tree| sources.pods(&tree)).unwrap_or_default();
+        let mut plan = plan(&config.cgroups.options, &node, &pods).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Failure::Input(anyhow!(lines.join("\nebb: ")))
         })?;
-        plan.notes.extend(manifests.notes.iter().cloned());
-        Ok(Made { config, node, manifests, plan })
+        plan.notes.extend(notes);
+        let of_runtime = of_runtime_alone(&pods);
+        Ok(Made { config, node, sources, of_runtime, plan })
     }
+}
+
+/// The pods that a container runtime has now.
+fn listed(endpoint: Endpoint) -> Result<Vec<SeenPod>, Failure> {
+    event_loop()?.block_on(async {
+        let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
+        let mut reader = Reader::new(runtime, Clock::anchored_now());
+        Ok(seen(&reader.inventory(false).await.map_err(failure)?))
+    })
 }
 
 fn print_plan(args: &ReadArgs) -> Result<(), Failure> {
@@ -199,15 +224,15 @@ struct Enforced<'a> {
 
 fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
-    let Made { config, plan, node, manifests } = args.inputs.make(&roots)?;
+    let Made { config, plan, node, sources, .. } = args.inputs.make(&roots)?;
     let ground = ground(&config, &roots);
     let (leftovers, dying) = match pod_tree(&config) {
         Some(tree) if layout.unified().is_some() => {
-            (ground.leftovers(&tree, Some(&known(&manifests))), ground.dying(&tree))
+            (ground.leftovers(&tree, sources.known().as_ref()), ground.dying(&tree))
         }
         _ => (Vec::new(), Vec::new()),
     };
-    let mut reader = Reader::of_layout(&layout, &roots);
+    let mut reader = live::Reader::of_layout(&layout, &roots);
     let live: Live = reader.read(&plan);
     let mut differences = differences(&plan, &live, &node);
     differences.retain(|difference| {
@@ -239,7 +264,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             hierarchies(&roots.proc)
         )));
     }
-    let Made { config, plan, node, manifests } = args.inputs.make(&roots)?;
+    let Made { config, plan, node, sources, of_runtime } = args.inputs.make(&roots)?;
     check(&plan, &roots.cgroup).map_err(|problem| Failure::Input(anyhow!(problem)))?;
     let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
     let mut trouble = Vec::new();
@@ -247,12 +272,13 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let manager = manager.and_then(|connected| connected.map_err(|error| trouble.push(error)).ok());
     let deadline = Duration::from_millis(config.cgroups.write_deadline.0);
     let mut enforcer = Enforcer {
-        reader: Reader::new(&roots.cgroup, &roots.proc),
+        reader: live::Reader::new(&roots.cgroup, &roots.proc),
         writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
         scope: Scope {
             beside,
             create: args.create || config.cgroups.create,
-            resizing: manifests.resizing.clone(),
+            resizing: sources.resizing(),
+            of_runtime,
             ..Scope::default()
         },
         manager,
@@ -265,7 +291,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let ground = ground(&config, &roots);
     if let Some(tree) = pod_tree(&config) {
         if args.remove_leftovers {
-            for orphan in ground.leftovers(&tree, Some(&known(&manifests))) {
+            for orphan in ground.leftovers(&tree, sources.known().as_ref()) {
                 match ground.end(&orphan) {
                     Ok(()) => ended.push(orphan.path),
                     Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
@@ -274,9 +300,9 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
         }
         if args.reclaim_dying {
             for dying in ground.dying(&tree) {
-                match ground.reclaim_dying(&dying) {
+                match ground.reclaim(&enforcer.writer, &dying) {
                     Ok(bytes) => reclaimed += bytes,
-                    Err(error) => trouble.push(format!("{}: memory.reclaim: {error}", dying.path)),
+                    Err(error) => trouble.push(chain(&error)),
                 }
             }
         }
@@ -312,10 +338,6 @@ fn ground(config: &Config, roots: &Roots) -> Ground {
 fn pod_tree(config: &Config) -> Option<PodTree> {
     let options = &config.cgroups.options;
     PodTree::below(&options.root, options.driver).ok()
-}
-
-fn known(manifests: &Manifests) -> BTreeSet<String> {
-    manifests.pods.iter().map(|pod| pod.uid.clone()).collect()
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
