@@ -71,6 +71,11 @@ impl Cgroup {
         self.children()?.iter().try_for_each(Self::remove)
     }
 
+    /// One directly below.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        Self { path: self.path.join(name) }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,8 +1,8 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, collection, demo, edges, enforcement, eviction, innocence, leaks, pressure,
-    programs, reflex, runtime, sweep,
+    self, attribution, collection, demo, edges, enforcement, eviction, innocence, keeping, leaks,
+    pressure, programs, reflex, runtime, runtime_pods, sweep,
 };
 use anyhow::Result;
 
@@ -80,8 +80,8 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
     test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
-    test("drift_in_every_enforced_file_is_repaired", "small", 180, enforcement::drift),
-    test("a_new_pod_has_its_values_in_time", "node", 180, enforcement::new_pods),
+    test("drift_in_every_enforced_file_is_repaired", "small", 180, keeping::drift),
+    test("a_new_pod_has_its_values_in_time", "node", 180, keeping::new_pods),
     test("a_lowered_limit_kills_nobody", "small", 180, enforcement::lowered),
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
@@ -96,6 +96,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_pod_lives_and_its_end_is_told", "containerd", 180, runtime::a_life),
     test("a_killed_runtime_is_found_again", "containerd", 240, runtime::survives_a_restart),
     test("a_hung_runtime_costs_one_deadline", "containerd", 180, runtime::survives_a_hang),
+    test("pods_of_a_runtime_are_held_to_its_word", "containerd", 240, runtime_pods::held),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 
@@ -156,6 +157,7 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_nohang", "race", 300, idle::nohang),
     test("programs_costs", "small", 300, bench::programs::costs),
     test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
+    test("keeper_times", "node", 400, keeping::measure),
     test("removal_ebb", "containerd", 900, collection::measure),
     test("sweep_500", "node", 300, bench::sweep::five_hundred),
     test("sweep_5000", "node", 900, bench::sweep::five_thousand),

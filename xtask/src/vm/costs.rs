@@ -1,13 +1,9 @@
 //! What a sweep costs beside files, on every kernel that has one: the guest measures (`vm-tests/src/bench/sweep.rs`), here it becomes a table.
 use super::figures::{ms, tenths};
-use super::lab::Lab;
-use super::machine::Verdict;
-use super::matrix::Matrix;
-use super::payload::Test;
-use anyhow::{Context, Result, bail};
+use super::measure;
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 
 /// What one guest found, in microseconds of processor time for one pass over all cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,38 +21,10 @@ struct Costs {
 /// # Errors
 /// When one could not be measured.
 pub(crate) fn run() -> Result<String> {
-    let names: Vec<String> =
-        Matrix::load()?.select(&[])?.into_iter().map(|kernel| kernel.name).collect();
-    let mut lab = Lab::open(&names)?;
-    let benches = lab.payload.benches()?;
-    let tests: Vec<Test> =
-        benches.into_iter().filter(|test| test.name.starts_with("sweep_")).collect();
-    let mut jobs = Vec::new();
-    for (kernel, image) in lab.kernels.clone() {
-        jobs.extend(lab.jobs(&kernel, &image, &tests, 0)?);
-    }
-    // One at a time: two guests on two cores would measure each other.
-    let reports = lab.run(jobs, 1, super::summary::progress)?;
-    let mut rows = Vec::new();
-    for name in &names {
-        let Some((job, report)) = reports.iter().find(|(job, _)| job.kernel == *name) else {
-            continue;
-        };
-        for (test, verdict) in &report.verdicts {
-            match verdict {
-                Verdict::Pass => {}
-                // A kernel without sweeps has nothing to compare, and has left nothing.
-                Verdict::Skip(_) => continue,
-                Verdict::Fail(why) => bail!("{test} could not be measured on {name}: {why}"),
-            }
-            let dir = job.unpack_files()?;
-            let path = dir.join(test).join("costs");
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            rows.push((name.clone(), costs(&text)?));
-        }
-    }
-    Ok(render(&rows, &lab.conditions()))
+    let measured = measure::everywhere(&["sweep_500", "sweep_5000"])?;
+    let rows =
+        measured.contenders.iter().map(|one| Ok((one.kernel.clone(), costs(&one.read("costs")?)?)));
+    Ok(render(&rows.collect::<Result<Vec<_>>>()?, &measured.conditions))
 }
 
 fn costs(text: &str) -> Result<Costs> {

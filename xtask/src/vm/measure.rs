@@ -1,4 +1,4 @@
-//! Guests that measure: one for each contender, one at a time, what they leave taken out for whoever renders it.
+//! Guests that measure, one at a time, what they leave taken out for whoever renders it: one for each contender on one kernel, or one on each kernel.
 use super::lab::Lab;
 use super::machine::{Job, Report, Verdict};
 use super::payload::Test;
@@ -14,13 +14,16 @@ const KERNEL: &str = "6.12";
 pub(crate) struct Measured {
     /// The machine, for the reader of the numbers.
     pub(crate) conditions: String,
-    /// In the order of the registry.
+    /// In the order of the matrix, then of the registry.
     pub(crate) contenders: Vec<Measurement>,
 }
 
-/// What one contender left.
+/// What one measurement left.
 #[derive(Debug)]
 pub(crate) struct Measurement {
+    /// Name in the matrix.
+    pub(crate) kernel: String,
+    /// The contender, or the whole name of a measurement that is taken on each kernel.
     pub(crate) name: String,
     dir: PathBuf,
 }
@@ -53,20 +56,59 @@ pub(crate) fn all(kind: &str, names: &[String]) -> Result<Measured> {
     }
     // One at a time: two guests on two cores would measure each other.
     let reports = lab.run(jobs, 1, super::summary::progress)?;
-    let mut contenders = reports
-        .iter()
-        .map(|(job, report)| measurement(kind, job, report))
-        .collect::<Result<Vec<_>>>()?;
+    let mut contenders = Vec::new();
+    for (job, report) in &reports {
+        for mut found in measurements(job, report)? {
+            found.name = found.name.trim_start_matches(kind).trim_start_matches('_').to_owned();
+            contenders.push(found);
+        }
+    }
+    ensure!(
+        contenders.len() == order.len(),
+        "only {} of {order:?} could be measured",
+        contenders.len()
+    );
     contenders.sort_by_key(|c| order.iter().position(|name| *name == c.name));
     let conditions = format!("{}, Linux {}", lab.conditions(), image.release);
     Ok(Measured { conditions, contenders })
 }
 
-fn measurement(kind: &str, job: &Job, report: &Report) -> Result<Measurement> {
-    let (test, verdict) = report.verdicts.first().context("a guest without a test")?;
-    if let Verdict::Fail(why) | Verdict::Skip(why) = verdict {
-        bail!("{test} could not be measured: {why}");
+/// Take the measurements of these names on every kernel of the matrix; one that a kernel has not got what it takes for is left out.
+///
+/// # Errors
+/// When one could not be taken.
+pub(crate) fn everywhere(names: &[&str]) -> Result<Measured> {
+    let mut lab = Lab::open(&[])?;
+    let mut tests = lab.payload.benches()?;
+    tests.retain(|test| names.contains(&test.name.as_str()));
+    ensure!(tests.len() == names.len(), "not all of {names:?} are in the registry");
+    let kernels = lab.kernels.clone();
+    let mut jobs = Vec::new();
+    for (kernel, image) in &kernels {
+        jobs.extend(lab.jobs(kernel, image, &tests, 0)?);
     }
-    let name = test.trim_start_matches(kind).trim_start_matches('_').to_owned();
-    Ok(Measurement { name, dir: job.unpack_files()?.join(test) })
+    let reports = lab.run(jobs, 1, super::summary::progress)?;
+    let mut contenders = Vec::new();
+    for (kernel, _) in &kernels {
+        for (job, report) in reports.iter().filter(|(job, _)| job.kernel == kernel.name) {
+            contenders.extend(measurements(job, report)?);
+        }
+    }
+    ensure!(!contenders.is_empty(), "no kernel has what {names:?} take");
+    Ok(Measured { conditions: lab.conditions(), contenders })
+}
+
+/// What one guest left, by the names of its tests. What was skipped has left nothing.
+fn measurements(job: &Job, report: &Report) -> Result<Vec<Measurement>> {
+    let mut found = Vec::new();
+    for (test, verdict) in &report.verdicts {
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Skip(_) => continue,
+            Verdict::Fail(why) => bail!("{test} could not be measured on {}: {why}", job.kernel),
+        }
+        let (kernel, dir) = (job.kernel.clone(), job.unpack_files()?.join(test));
+        found.push(Measurement { kernel, name: test.clone(), dir });
+    }
+    Ok(found)
 }

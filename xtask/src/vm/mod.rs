@@ -20,6 +20,7 @@ pub(crate) mod shots;
 
 mod figures;
 mod images;
+pub(crate) mod keeper;
 mod kernel;
 mod matrix;
 mod measure;

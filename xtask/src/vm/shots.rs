@@ -1,25 +1,21 @@
 //! The reflex beside user space, and what every program costs, on each kernel: the guest measures (`vm-tests/src/bench/{reflex,programs}.rs`), here it becomes two tables.
 use super::figures::{ms, percentile, tenths};
-use super::lab::Lab;
-use super::machine::Verdict;
-use super::matrix::Matrix;
-use super::payload::Test;
+use super::measure;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 
 /// The measurements, by name.
 const SHOTS: &str = "reflex_beside_user_space";
 const PROGRAMS: &str = "programs_costs";
 
-/// What was measured on each kernel, by its name.
+/// What was measured on each kernel, in the order of the matrix.
 #[derive(Debug, Default)]
 struct Found {
     /// Microseconds to SIGKILL and the sender, by condition and way, in the order in which they were measured.
     shots: Vec<(String, Vec<Shot>)>,
     /// Nanoseconds a run, by program.
-    programs: BTreeMap<String, BTreeMap<String, u64>>,
+    programs: Vec<(String, BTreeMap<String, u64>)>,
 }
 
 /// A condition and a way.
@@ -33,41 +29,17 @@ type Shot = (Key, u64, String);
 /// # Errors
 /// When one could not be measured.
 pub(crate) fn run() -> Result<String> {
-    let names: Vec<String> =
-        Matrix::load()?.select(&[])?.into_iter().map(|kernel| kernel.name).collect();
-    let mut lab = Lab::open(&names)?;
-    let benches = lab.payload.benches()?;
-    let wanted = |test: &Test| test.name == SHOTS || test.name == PROGRAMS;
-    let tests: Vec<Test> = benches.into_iter().filter(wanted).collect();
-    let mut jobs = Vec::new();
-    for (kernel, image) in lab.kernels.clone() {
-        jobs.extend(lab.jobs(&kernel, &image, &tests, 0)?);
-    }
-    // One at a time: two guests on two cores would measure each other.
-    let reports = lab.run(jobs, 1, super::summary::progress)?;
+    let measured = measure::everywhere(&[SHOTS, PROGRAMS])?;
     let mut found = Found::default();
-    for name in &names {
-        for (job, report) in reports.iter().filter(|(job, _)| job.kernel == *name) {
-            for (test, verdict) in &report.verdicts {
-                match verdict {
-                    Verdict::Pass => {}
-                    Verdict::Skip(_) => continue,
-                    Verdict::Fail(why) => bail!("{test} could not be measured on {name}: {why}"),
-                }
-                let file = if test == SHOTS { "shots" } else { "programs" };
-                let path = job.unpack_files()?.join(test).join(file);
-                let text = fs::read_to_string(&path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                if test == SHOTS {
-                    found.shots.push((name.clone(), shots(&text)?));
-                } else {
-                    found.programs.insert(name.clone(), programs(&text)?);
-                }
-            }
+    for one in &measured.contenders {
+        if one.name == SHOTS {
+            found.shots.push((one.kernel.clone(), shots(&one.read("shots")?)?));
+        } else {
+            found.programs.push((one.kernel.clone(), programs(&one.read("programs")?)?));
         }
     }
     ensure!(!found.programs.is_empty(), "nothing was measured");
-    Ok(render(&names, &found, &lab.conditions()))
+    Ok(render(&found, &measured.conditions))
 }
 
 fn shots(text: &str) -> Result<Vec<Shot>> {
@@ -95,7 +67,7 @@ fn programs(text: &str) -> Result<BTreeMap<String, u64>> {
     text.lines().map(line).collect()
 }
 
-fn render(names: &[String], found: &Found, conditions: &str) -> String {
+fn render(found: &Found, conditions: &str) -> String {
     let rounds = found.shots.iter().flat_map(|(_, shots)| shots.iter().map(|(key, ..)| key));
     let mut each: BTreeMap<&Key, usize> = BTreeMap::new();
     rounds.for_each(|key| *each.entry(key).or_default() += 1);
@@ -128,16 +100,15 @@ fn render(names: &[String], found: &Found, conditions: &str) -> String {
         }
     }
     text.push_str("\nWhat each program costs, in nanoseconds a run by the kernel's own measure, under the emulated CPU. Direct reclaims are played by request.\n\n| program |");
-    let kernels: Vec<&String> = names.iter().filter(|n| found.programs.contains_key(*n)).collect();
-    let names: Vec<&str> = kernels.iter().map(|name| name.as_str()).collect();
-    let all = found.programs.values().flat_map(BTreeMap::keys).filter(|name| *name != "share");
-    let all: BTreeSet<&String> = all.collect();
-    let of = |kernel: &String, name: &str| found.programs.get(kernel)?.get(name).copied();
+    let names: Vec<&str> = found.programs.iter().map(|(kernel, _)| kernel.as_str()).collect();
+    let all = found.programs.iter().flat_map(|(_, programs)| programs.keys());
+    let all: BTreeSet<&String> = all.filter(|name| *name != "share").collect();
     let row = |name: &str, shown: fn(u64) -> String| {
-        let cell = |kernel: &&String| of(kernel, name).map_or_else(|| "–".to_owned(), shown);
-        kernels.iter().map(cell).collect::<Vec<_>>().join(" | ")
+        let cells = found.programs.iter().map(|(_, programs)| programs.get(name).copied());
+        let cells = cells.map(|cell| cell.map_or_else(|| "–".to_owned(), shown));
+        cells.collect::<Vec<_>>().join(" | ")
     };
-    let _ = writeln!(text, " {} |\n|---|{}", names.join(" | "), "---|".repeat(kernels.len()));
+    let _ = writeln!(text, " {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
     for program in all {
         let _ = writeln!(text, "| `{program}` | {} |", row(program, |each| each.to_string()));
     }
@@ -181,12 +152,9 @@ mod tests {
         let left = "idle user-space 4000 ebb\nidle reflex 400 actor\nidle user-space 9000 oom\n";
         let found = Found {
             shots: vec![("7".into(), shots(left).unwrap())],
-            programs: BTreeMap::from([(
-                "7".to_owned(),
-                programs("fork 10 250\nshare 4321 0\n").unwrap(),
-            )]),
+            programs: vec![("7".into(), programs("fork 10 250\nshare 4321 0\n").unwrap())],
         };
-        let text = render(&["7".into()], &found, "here");
+        let text = render(&found, "here");
         let row = "| 7 | well | 4.0 ms | 9.0 ms | 1 | 0.4 ms | 0.4 ms | 0 | 22.5 × |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| `fork` | 250 |"), "{text}");
