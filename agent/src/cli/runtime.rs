@@ -12,8 +12,8 @@ use crate::sense::disk::DiskReading;
 use crate::sense::logs::{LogRoots, Logs};
 use crate::sense::manifests::Manifests;
 use crate::sense::runtime::{DiskUsage, Reader};
-use crate::state::NodeState;
-use crate::state::images::{ImageStore, Records};
+use crate::state::images::{ImageStore, Records, StoreError};
+use crate::state::{Evicted, NodeState};
 use anyhow::{Context as _, anyhow};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
 use ebb_policy::{History, Snapshot};
@@ -136,25 +136,34 @@ impl Sight {
             Err(error) => notes.push(format!("writable layers are not known: {error}")),
         }
         state.pods_mut().observe_logs(logs);
-        state.observe_inventory(inventory);
-        let snapshot = state.snapshot(Boot::now());
         let mut history = History::default();
-        match remembered(&args.state, &snapshot) {
-            Ok(images) => history.images = images,
+        match remembered(&args.state) {
+            Ok((images, evicted)) => {
+                history.images = images;
+                state.pods_mut().remember_evicted(evicted);
+            }
             Err(why) => notes.push(why),
         }
+        state.observe_inventory(inventory);
+        let snapshot = state.snapshot(Boot::now());
         let store = args.state.clone();
         Ok(Self { config, runtime, state, snapshot, history, store, notes })
     }
 }
 
-/// What an agent has remembered of images; nothing where none has run.
-fn remembered(dir: &std::path::Path, snapshot: &Snapshot) -> Result<Option<Records>, String> {
+/// What an agent has remembered of images and of the pods that it has ended; nothing where none has run.
+fn remembered(dir: &std::path::Path) -> Result<(Option<Records>, Evicted), String> {
     if !ImageStore::is_in(dir) {
-        return Ok(None);
+        return Ok((None, Evicted::new()));
     }
-    let load = || ImageStore::open(dir)?.load(snapshot.taken_at);
-    load().map_err(|error| format!("when images were last in use is not known: {error}"))
+    let now = Clock::anchored_now().time(Boot::now());
+    let load = || {
+        let store = ImageStore::open(dir)?;
+        Ok((store.load(now)?, store.load_evicted()?))
+    };
+    load().map_err(|error: StoreError| {
+        format!("when images were last in use, and which pods were ended, is not known: {error}")
+    })
 }
 
 /// A runtime that is not there is the host's fault, everything else one on the way.

@@ -4,6 +4,7 @@ use super::Agent;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
 use crate::report::{Fate, Record, ms};
+use crate::state::NodeState;
 
 impl Agent {
     /// Hands a job to the worker.
@@ -16,6 +17,7 @@ impl Agent {
         if let Err(job) = self.jobs.give(job) {
             self.names.remove(&job.number);
             self.state.departures().fail(&job.target);
+            left_alone(&mut self.state, &job.target);
             let why = "the worker has not kept up".to_owned();
             self.reporter.tell(&Record::NotDone { job: &job, workload: None, why });
         }
@@ -46,6 +48,11 @@ impl Agent {
                 }
                 if ended.method == act::Method::DryRun {
                     self.state.departures().only_pretended(&acted.job.target);
+                } else if let (Target::Pod { uid, .. }, true) =
+                    (&acted.job.target, acted.by_watchdog)
+                {
+                    // Nobody decided on it here, so nobody has noted it.
+                    self.state.pods_mut().note_evicted(uid);
                 }
                 self.reporter.tell(&Record::Acted {
                     job: &acted.job,
@@ -65,14 +72,21 @@ impl Agent {
                     NotDone::Refused(act::Refusal::Protected { because, .. }) => {
                         self.state.departures().cancel(target);
                         self.state.protect(target, *because);
+                        left_alone(&mut self.state, target);
                     }
-                    NotDone::Refused(act::Refusal::Gone) | NotDone::NotNeeded { .. } => {
+                    NotDone::Refused(act::Refusal::Gone) => {
                         self.state.departures().cancel(target);
                     }
-                    // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
-                    NotDone::UnknownNeed(_) | NotDone::Failed(_) => {
-                        self.state.departures().fail(target);
+                    NotDone::NotNeeded { .. } => {
+                        self.state.departures().cancel(target);
+                        left_alone(&mut self.state, target);
                     }
+                    // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
+                    NotDone::UnknownNeed(_) => {
+                        self.state.departures().fail(target);
+                        left_alone(&mut self.state, target);
+                    }
+                    NotDone::Failed(_) => self.state.departures().fail(target),
                 }
                 if let Some(episode) = episode {
                     episode.note("not done", Boot::now(), Some(error.to_string()));
@@ -109,5 +123,12 @@ impl Agent {
                 self.reporter.tell(&Record::Departed { workload: &departure.key, fate, after_ms });
             }
         }
+    }
+}
+
+/// A pod to which nothing was done does not count as ended: what is dead of it is not to be collected, nor its sandbox stopped.
+fn left_alone(state: &mut NodeState, target: &Target) {
+    if let Target::Pod { uid, .. } = target {
+        state.pods_mut().forget_evicted(uid);
     }
 }

@@ -14,6 +14,7 @@ mod ahead;
 mod alarm;
 mod disk;
 mod episode;
+mod fresh;
 mod jobs;
 mod kernel;
 mod look;
@@ -222,7 +223,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     agent.until_told_to_stop(wakers).await;
     agent.release_all(&janitor, "no longer slowed down or stopped");
     if let Some(memory) = agent.memory.take() {
-        memory.finish(agent.history.images.as_ref());
+        memory.finish(agent.history.images.as_ref(), agent.state.pods().evicted());
     }
     Ok(())
 }

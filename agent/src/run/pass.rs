@@ -1,16 +1,15 @@
 //! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
 
 use super::Agent;
-use super::runtime::keep_what_was_left_out;
 use super::watch::need;
-use crate::act::{LastResort, Rung, Step, Target};
+use crate::act::{LastResort, Mode, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::report::{self, Record};
 use crate::state::Extent;
 use ebb_policy::plan::{Action, Evict, Note, Strength, ThresholdState, ThresholdStatus};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{Plan, Signal, Snapshot, decide, rank};
+use ebb_policy::{History, Plan, Signal, Snapshot, decide, rank};
 use std::time::Duration;
 
 /// Candidates shown with a plan.
@@ -19,23 +18,15 @@ const SHOWN: usize = 10;
 impl Agent {
     /// Decides on what is known at `at`, and sets it in motion.
     pub(super) fn pass(&mut self, at: Boot) {
-        let extent = self.extent(at);
-        let mut snapshot = self.state.snapshot_of(at, extent);
-        self.prepare(&mut snapshot, extent, at);
-        // A reclaim that is under way is not gone on with on a snapshot that says nothing of disk.
-        let reclaiming = match extent {
-            Extent::Quick => self.history.reclaiming.take(),
-            Extent::Everything => None,
-        };
-        let (plan, mut next) = decide(&snapshot, &self.policy.limits, &self.history);
-        if extent == Extent::Quick {
-            next.reclaiming = reclaiming;
-            keep_what_was_left_out(&mut self.history, &mut next);
+        self.stop_waiting_for_images(at);
+        let mut extent = self.extent(at);
+        let (mut snapshot, mut plan, mut next) = self.decide_on(at, extent);
+        if extent == Extent::Everything && self.needs_fresh_images(&plan, at) {
+            extent = Extent::Quick;
+            (snapshot, plan, next) = self.decide_on(at, extent);
         }
+        self.has_decided(extent, at);
         let before = std::mem::replace(&mut self.history, next);
-        if let (Some(memory), Some(images)) = (&mut self.memory, &self.history.images) {
-            memory.note(images);
-        }
         for watch in &mut self.watches {
             watch.take_thresholds(&plan);
         }
@@ -59,6 +50,7 @@ impl Agent {
             plan: plan.clone(),
         });
         self.lifeline.leave(resort.map(|(resort, _)| resort));
+        self.remember();
         self.tell_of_local_pressure(&plan);
         if extent == Extent::Everything {
             self.ask_for_usage(&snapshot, at);
@@ -75,6 +67,23 @@ impl Agent {
         if let Some(episode) = watch.and_then(|w| w.episode.as_mut()) {
             episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
         }
+    }
+
+    /// Decides on what is known at `at`; nothing of it is done or remembered yet.
+    fn decide_on(&mut self, at: Boot, extent: Extent) -> (Snapshot, Plan, History) {
+        let mut snapshot = self.state.snapshot_of(at, extent);
+        self.prepare(&mut snapshot, extent, at);
+        // A reclaim that is under way is not gone on with on a snapshot that says nothing of disk.
+        let reclaiming = match extent {
+            Extent::Quick => self.history.reclaiming.take(),
+            Extent::Everything => None,
+        };
+        let (plan, mut next) = decide(&snapshot, &self.policy.limits, &self.history);
+        if extent == Extent::Quick {
+            next.reclaiming = reclaiming;
+            keep_what_was_left_out(&mut self.history, &mut next);
+        }
+        (snapshot, plan, next)
     }
 
     /// Says who goes and who was considered; `what` names the moment in the episode.
@@ -126,7 +135,9 @@ impl Agent {
         let free = evict.expected_free.unwrap_or(0);
         self.state.departures().begin(evict.workload.clone(), target.clone(), grace, free);
         if let Target::Pod { uid, .. } = &target {
-            self.state.pods_mut().note_evicted(uid);
+            if self.mode == Mode::Enforce {
+                self.state.pods_mut().note_evicted(uid);
+            }
             // The runtime asks the containers to end, and knows how each wants to be asked. What is left at the deadline is killed without it.
             if step == Step::Terminate && self.stop_by_runtime(uid, grace) {
                 return;
@@ -234,4 +245,26 @@ fn kind(note: &Note) -> &'static str {
         Note::ReclaimFirst => "reclaimFirst",
         _ => "",
     }
+}
+
+/// What is remembered of disk and images is kept over a decision that was made without them.
+fn keep_what_was_left_out(before: &mut History, next: &mut History) {
+    let on_disk = |signal: Signal| {
+        !matches!(
+            signal,
+            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable | Signal::PidAvailable
+        )
+    };
+    next.layout = before.layout;
+    next.images = before.images.take();
+    next.first_observed.retain(|met| !on_disk(met.threshold.signal));
+    let kept = before.first_observed.iter().filter(|met| on_disk(met.threshold.signal));
+    next.first_observed.extend(kept.cloned());
+    next.first_observed.sort();
+    next.met.retain(|met| !on_disk(met.signal));
+    next.met.extend(before.met.iter().filter(|met| on_disk(met.signal)).cloned());
+    next.met.sort();
+    next.last_observations
+        .extend(before.last_observations.iter().filter(|(signal, _)| on_disk(**signal)));
+    next.trends.extend(before.trends.iter().filter(|(signal, _)| on_disk(**signal)));
 }

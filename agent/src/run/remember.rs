@@ -1,4 +1,4 @@
-//! What outlives a run: when images were first seen and last in use.
+//! What outlives a run: when images were first seen and last in use, and which pods were ended.
 
 use super::Agent;
 use crate::clock::Boot;
@@ -6,20 +6,32 @@ use crate::state::images::{ImageStore, Memory};
 use std::path::Path;
 
 impl Agent {
-    /// Remembers images in `dir` from now on; where that cannot be, says so and goes on.
+    /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
     pub(super) fn remember_in(&mut self, dir: &Path) {
         let now = self.state.clock().time(Boot::now());
-        let known = ImageStore::open(dir).and_then(|store| store.load(now));
-        let memory = known.map_err(anyhow::Error::from).and_then(|known| {
-            let memory = Memory::start(dir.to_owned(), known.clone().unwrap_or_default())?;
-            self.history.images = known;
+        let known =
+            ImageStore::open(dir).and_then(|store| Ok((store.load(now)?, store.load_evicted()?)));
+        let memory = known.map_err(anyhow::Error::from).and_then(|(images, evicted)| {
+            let saved = images.clone().unwrap_or_default();
+            let memory = Memory::start(dir.to_owned(), saved, evicted.clone())?;
+            self.history.images = images;
+            self.state.pods_mut().remember_evicted(evicted);
             Ok(memory)
         });
         match memory {
             Ok(memory) => self.memory = Some(memory),
-            Err(error) => self
-                .missing
-                .push(format!("what is remembered of images does not outlive this run: {error:#}")),
+            Err(error) => self.missing.push(format!(
+                "what is remembered of images and of ended pods does not outlive this run: {error:#}"
+            )),
         }
+    }
+
+    /// Hands over what has changed.
+    pub(super) fn remember(&mut self) {
+        let Some(memory) = &mut self.memory else { return };
+        if let Some(images) = &self.history.images {
+            memory.note(images);
+        }
+        memory.note_evicted(self.state.pods().evicted());
     }
 }

@@ -5,9 +5,11 @@
 //!  plan removes ──┘                                                            │ listed again and
 //!        └──► working: one list of removals is with the session ─ all done ─► settling: disk read again
 //! ```
+//! A plan that removes images is made on a fresh list of them (see `fresh`).
 //! While removals are under way disk is not judged: what they free is not there yet, and a pod that is ended for want of it would be ended for nothing.
 //! Memory and task ids are judged all the time.
 
+use super::fresh::FreshImages;
 use super::session::{News, Order, Session, Task};
 use super::{Agent, Watch};
 use crate::act::Mode;
@@ -15,7 +17,6 @@ use crate::act::runtime::{Outcome, Undone, Work};
 use crate::clock::Boot;
 use crate::report::{Record, ms};
 use crate::state::Extent;
-use ebb_policy::history::History;
 use ebb_policy::plan::{KeepReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Millis, Plan, Signal, Snapshot, Time};
@@ -43,8 +44,8 @@ const STOPS_WITHIN: Duration = Duration::from_secs(20);
 /// The loop's side of the session.
 #[derive(Debug)]
 pub(super) struct RuntimeWatch {
-    session: Session,
-    is_up: bool,
+    pub(super) session: Session,
+    pub(super) is_up: bool,
     /// The next list is the first since the runtime is there: what died before that is collected too.
     is_new: bool,
     collecting: Option<Collecting>,
@@ -56,6 +57,9 @@ pub(super) struct RuntimeWatch {
     /// When the runtime was asked to stop the sandboxes of a pod, by UID.
     stopping: BTreeMap<String, Boot>,
     usage_asked: Option<Boot>,
+    pub(super) images: FreshImages,
+    /// The manifests say something else than at the last list.
+    manifests_changed: bool,
 }
 
 /// Removals under way.
@@ -91,17 +95,23 @@ impl RuntimeWatch {
             again_after: AGAIN_AFTER,
             stopping: BTreeMap::new(),
             usage_asked: None,
+            images: FreshImages::default(),
+            manifests_changed: false,
         }
     }
 
     /// When the loop has something to do here.
     pub(super) fn due(&self) -> Option<Boot> {
-        self.gc_due.filter(|_| !self.is_collecting())
+        self.images.due().or_else(|| self.gc_due.filter(|_| !self.is_busy()))
     }
 
-    /// Whether removals are under way.
-    pub(super) fn is_collecting(&self) -> bool {
-        self.collecting.is_some()
+    fn is_gc_due(&self, at: Boot) -> bool {
+        self.gc_due.is_some_and(|due| due <= at)
+    }
+
+    /// Whether disk is not to be judged: removals are under way, or images are listed for them.
+    fn is_busy(&self) -> bool {
+        self.collecting.is_some() || self.images.are_awaited()
     }
 
     /// Has another collection follow where the last one may have made it worth while.
@@ -150,6 +160,7 @@ impl Agent {
                     }
                 }
                 let at = inventory.at;
+                let listed = inventory.images.as_ref().map(|images| images.at);
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
                 if let Some(keeper) = &self.keeper {
                     keeper.pods(Some(crate::cgroups::sources::seen(&inventory)));
@@ -159,12 +170,19 @@ impl Agent {
                 self.settle(|collecting| {
                     collecting.listed |= collecting.done.is_some_and(|done| at >= done);
                 });
-                if let Some(runtime) = self.runtime.as_mut().filter(|runtime| runtime.is_new) {
-                    runtime.is_new = false;
+                let has_exited = self.state.pods().has_exited();
+                let Some(runtime) = &mut self.runtime else { return };
+                let now = Boot::now();
+                let are_fresh = listed.is_some_and(|begun| runtime.images.observe(begun, now));
+                let is_new = std::mem::take(&mut runtime.is_new);
+                let is_changed = std::mem::take(&mut runtime.manifests_changed);
+                if is_new || is_changed {
+                    runtime.gc_due = Some(now);
+                }
+                if is_new {
                     self.reporter.tell(&Record::Inventory { sandboxes, containers });
-                    runtime.gc_due = Some(Boot::now());
-                    self.look(true);
-                } else if self.state.pods().has_exited() {
+                }
+                if is_new || is_changed || are_fresh || has_exited {
                     self.look(true);
                 }
             }
@@ -178,16 +196,22 @@ impl Agent {
                     self.reporter.tell(&Record::Degraded { what });
                 }
                 self.state.pods_mut().observe_manifests(found.pods);
+                // What is left of a deleted pod may go; that is decided on the list that follows these news.
+                if let Some(runtime) = &mut self.runtime {
+                    runtime.manifests_changed = true;
+                }
             }
             News::Done(outcome) => self.on_done(&outcome),
             News::AllDone => {
                 let now = Boot::now();
                 if let Some(runtime) = &mut self.runtime {
+                    let mut images = false;
                     if let Some(collecting) = &mut runtime.collecting {
                         collecting.done = Some(now);
                         collecting.listed = !runtime.is_up;
+                        images = collecting.images > 0;
                     }
-                    runtime.session.ask(Order::List { images: true });
+                    runtime.session.ask(Order::List { images });
                 }
                 self.disk_has_changed();
                 if self.state.disk().places().is_none() {
@@ -211,6 +235,9 @@ impl Agent {
             runtime.is_new |= is_up;
             // What it was asked for before it went may not have been heard.
             runtime.stopping.clear();
+            if !is_up {
+                runtime.images.make_do(Boot::now());
+            }
         }
     }
 
@@ -274,9 +301,9 @@ impl Agent {
     ///
     /// While removals are under way it leaves disk and the runtime out. While memory is short it does so too, but for one look in a second: they cost more to put together than memory has time for.
     pub(super) fn extent(&self, at: Boot) -> Extent {
-        let is_collecting = self.runtime.as_ref().is_some_and(RuntimeWatch::is_collecting);
+        let is_busy = self.runtime.as_ref().is_some_and(RuntimeWatch::is_busy);
         let is_recent = self.whole_pass.is_some_and(|last| at.since(last) < WHOLE_EVERY);
-        if is_collecting || is_recent && self.quick_watches().any(Watch::is_close) {
+        if is_busy || is_recent && self.quick_watches().any(Watch::is_close) {
             Extent::Quick
         } else {
             Extent::Everything
@@ -284,18 +311,16 @@ impl Agent {
     }
 
     /// Has what ended since the last decision collected by this one.
-    pub(super) fn prepare(&mut self, snapshot: &mut Snapshot, extent: Extent, at: Boot) {
+    pub(super) fn prepare(&self, snapshot: &mut Snapshot, extent: Extent, at: Boot) {
         if extent == Extent::Quick {
             snapshot.tasks = Some(vec![Loop::Eviction]);
             return;
         }
-        self.whole_pass = Some(at);
         let has_exited = self.state.pods().has_exited();
-        let Some(runtime) = &mut self.runtime else { return };
-        let is_due = runtime.gc_due.is_some_and(|due| due <= at);
+        let Some(runtime) = &self.runtime else { return };
+        let is_due = runtime.is_gc_due(at);
         if is_due {
-            runtime.gc_due = None;
-            snapshot.exited.append(&mut runtime.refused);
+            snapshot.exited.extend(runtime.refused.iter().cloned());
         }
         let options = self.policy.limits.options();
         let passed = |every: Millis, last: Option<Time>| {
@@ -313,6 +338,18 @@ impl Agent {
             [(Loop::Eviction, true), (Loop::ContainerGc, containers), (Loop::ImageGc, images)];
         snapshot.tasks =
             Some(tasks.into_iter().filter(|(_, is)| *is).map(|(task, _)| task).collect());
+    }
+
+    /// Notes what a decision that is carried out was about.
+    pub(super) fn has_decided(&mut self, extent: Extent, at: Boot) {
+        if extent == Extent::Quick {
+            return;
+        }
+        self.whole_pass = Some(at);
+        if let Some(runtime) = self.runtime.as_mut().filter(|runtime| runtime.is_gc_due(at)) {
+            runtime.gc_due = None;
+            runtime.refused.clear();
+        }
     }
 
     /// Has the runtime stop the containers of a pod; false when it cannot be asked, or nothing is to be done.
@@ -420,26 +457,4 @@ impl Agent {
             runtime.session.ask(Order::Usage);
         }
     }
-}
-
-/// What is remembered of disk and images is kept over a decision that was made without them.
-pub(super) fn keep_what_was_left_out(before: &mut History, next: &mut History) {
-    let on_disk = |signal: Signal| {
-        !matches!(
-            signal,
-            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable | Signal::PidAvailable
-        )
-    };
-    next.layout = before.layout;
-    next.images = before.images.take();
-    next.first_observed.retain(|met| !on_disk(met.threshold.signal));
-    let kept = before.first_observed.iter().filter(|met| on_disk(met.threshold.signal));
-    next.first_observed.extend(kept.cloned());
-    next.first_observed.sort();
-    next.met.retain(|met| !on_disk(met.signal));
-    next.met.extend(before.met.iter().filter(|met| on_disk(met.signal)).cloned());
-    next.met.sort();
-    next.last_observations
-        .extend(before.last_observations.iter().filter(|(signal, _)| on_disk(**signal)));
-    next.trends.extend(before.trends.iter().filter(|(signal, _)| on_disk(**signal)));
 }

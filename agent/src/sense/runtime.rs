@@ -61,6 +61,8 @@ pub struct ContainerSeen {
 /// All images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Images {
+    /// When they began to be listed.
+    pub at: Boot,
     /// As policy sees them.
     pub list: Vec<Image>,
     /// Bytes of each layer that some image could take with it; one that stays whatever images go is left out.
@@ -167,6 +169,7 @@ impl Reader {
     }
 
     async fn read_images(&mut self) -> Result<Images, Error> {
+        let at = Boot::now();
         self.images = self.runtime.images().await?;
         let filesystems = self.runtime.image_fs().await?;
         let place = |list: Vec<ebb_cri::FsUsage>| {
@@ -179,6 +182,7 @@ impl Reader {
             sandbox_image.as_deref().is_some_and(|name| image.is_called(name))
         };
         let mut images = Images {
+            at,
             list: self.images.iter().map(|i| image(i, is_of_sandboxes(i))).collect(),
             filesystem: place(filesystems.images),
             layer_filesystem: place(filesystems.containers),

@@ -1,12 +1,14 @@
-//! What is remembered of images across restarts: when each was first seen and when it was last in use.
+//! What is remembered across restarts: when each image was first seen and when it was last in use, and which pods were ended.
 //!
 //! ```text
-//!  History.images ──(changed enough)──► thread ebb-memory ──one transaction──► images.redb
+//!  History.images ──(changed enough)──┐
+//!  Pods.evicted ────(changed)─────────┴─► thread ebb-memory ──one transaction──► images.redb
 //! ```
-//! Without this the longest unused image after a restart would be any image at all.
+//! Without this the longest unused image after a restart would be any image at all, and a sandbox that was left when its pod was ended would be nobody's.
 //! The store is an embedded database that survives a crash at any point; what a crash can cost is the last minute.
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
+use super::Evicted;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
@@ -19,6 +21,9 @@ use std::time::Duration;
 
 /// First seen and last in use, in milliseconds since the Unix epoch, by the name under which an image is remembered.
 const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::new("images");
+
+/// Ids of sandboxes with spaces between them, by the UID of a pod that was ended.
+const EVICTED: TableDefinition<'_, &str, &str> = TableDefinition::new("evicted");
 
 /// "Last in use" moves with every look while an image is in use; this much of it is not worth a write.
 const WORTH_A_WRITE: u64 = 60_000;
@@ -130,55 +135,114 @@ impl ImageStore {
         write().map_err(|source| self.failed(source))
     }
 
+    /// The pods that were ended.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn load_evicted(&self) -> Result<Evicted, StoreError> {
+        let read = || -> Result<Evicted, redb::Error> {
+            let table = match self.database.begin_read()?.open_table(EVICTED) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Evicted::new()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut evicted = Evicted::new();
+            for entry in table.iter()? {
+                let (uid, sandboxes) = entry?;
+                let sandboxes = sandboxes.value().split(' ').filter(|id| !id.is_empty());
+                evicted.insert(uid.value().to_owned(), sandboxes.map(str::to_owned).collect());
+            }
+            Ok(evicted)
+        };
+        read().map_err(|source| self.failed(source))
+    }
+
+    /// Makes the store hold these ended pods and no others, in one transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written; what it held before then still stands.
+    pub fn save_evicted(&self, evicted: &Evicted) -> Result<(), StoreError> {
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut table = transaction.open_table(EVICTED)?;
+                table.retain(|uid, _| evicted.contains_key(uid))?;
+                for (uid, sandboxes) in evicted {
+                    let ids: Vec<&str> = sandboxes.iter().map(String::as_str).collect();
+                    table.insert(uid.as_str(), ids.join(" ").as_str())?;
+                }
+            }
+            Ok(transaction.commit()?)
+        };
+        write().map_err(|source| self.failed(source))
+    }
+
     fn failed(&self, source: redb::Error) -> StoreError {
         StoreError { path: self.path.clone(), source: source.into() }
     }
 }
 
+/// What is to be kept.
+#[derive(Debug)]
+enum Keep {
+    Images(Records),
+    Evicted(Evicted),
+}
+
 /// Keeps a store up to date from a thread of its own.
 #[derive(Debug)]
 pub struct Memory {
-    saves: Option<SyncSender<Records>>,
+    saves: Option<SyncSender<Keep>>,
     thread: Option<JoinHandle<()>>,
     saved: Records,
+    evicted: Evicted,
 }
 
 impl Memory {
-    /// Keeps the store in `dir`, which holds `saved`. It is opened for each write alone, so that others can read it in between.
+    /// Keeps the store in `dir`, which holds `saved` and `evicted`. It is opened for each write alone, so that others can read it in between.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub fn start(dir: PathBuf, saved: Records) -> std::io::Result<Self> {
-        let (saves, inbox) = sync_channel::<Records>(1);
+    pub fn start(dir: PathBuf, saved: Records, evicted: Evicted) -> std::io::Result<Self> {
+        let (saves, inbox) = sync_channel::<Keep>(1);
         let thread = std::thread::Builder::new().name("ebb-memory".into()).spawn(move || {
-            while let Ok(records) = inbox.recv() {
-                if let Err(error) = save_soon(&dir, &records) {
-                    tracing::warn!(%error, "the image history was not written");
+            while let Ok(keep) = inbox.recv() {
+                if let Err(error) = save_soon(&dir, &keep) {
+                    tracing::warn!(%error, "what is remembered was not written");
                 }
             }
         })?;
-        Ok(Self { saves: Some(saves), thread: Some(thread), saved })
+        Ok(Self { saves: Some(saves), thread: Some(thread), saved, evicted })
     }
 
     /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
     pub fn note(&mut self, records: &Records) {
-        if is_worth_a_write(&self.saved, records) {
-            self.save(records);
-        }
-    }
-
-    fn save(&mut self, records: &Records) {
-        let taken = self.saves.as_ref().is_some_and(|s| s.try_send(records.clone()).is_ok());
-        if taken {
+        if is_worth_a_write(&self.saved, records) && self.hand_over(Keep::Images(records.clone())) {
             self.saved.clone_from(records);
         }
     }
 
-    /// Writes `records` and waits for that: the agent ends.
-    pub fn finish(mut self, records: Option<&Records>) {
-        if let (Some(saves), Some(records)) = (self.saves.take(), records) {
-            // It fails only when the thread has died, which has been said.
-            let _ = saves.send(records.clone());
+    /// The same with the pods that were ended.
+    pub fn note_evicted(&mut self, evicted: &Evicted) {
+        if &self.evicted != evicted && self.hand_over(Keep::Evicted(evicted.clone())) {
+            self.evicted.clone_from(evicted);
+        }
+    }
+
+    /// Whether the thread has taken it.
+    fn hand_over(&self, keep: Keep) -> bool {
+        self.saves.as_ref().is_some_and(|saves| saves.try_send(keep).is_ok())
+    }
+
+    /// Writes what is known and waits for that: the agent ends.
+    pub fn finish(mut self, records: Option<&Records>, evicted: &Evicted) {
+        if let Some(saves) = self.saves.take() {
+            let evicted = (&self.evicted != evicted).then(|| Keep::Evicted(evicted.clone()));
+            let images = records.map(|records| Keep::Images(records.clone()));
+            for keep in evicted.into_iter().chain(images) {
+                // It fails only when the thread has died, which has been said.
+                let _ = saves.send(keep);
+            }
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -187,10 +251,14 @@ impl Memory {
 }
 
 /// Saves as soon as whoever else has the store open lets go of it.
-fn save_soon(dir: &Path, records: &Records) -> Result<(), StoreError> {
+fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
-        match ImageStore::open(dir).and_then(|store| store.save(records)) {
+        let saved = ImageStore::open(dir).and_then(|store| match keep {
+            Keep::Images(records) => store.save(records),
+            Keep::Evicted(evicted) => store.save_evicted(evicted),
+        });
+        match saved {
             Err(error) if error.is_taken() && tries < 20 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(50));
@@ -233,6 +301,24 @@ mod tests {
         drop(store);
         let store = ImageStore::open(&dir.path().join("deep/er")).unwrap();
         assert_eq!(store.load(Time(9)).unwrap(), Some(next));
+    }
+
+    #[test]
+    fn pods_that_were_ended_are_kept_beside_the_images() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(dir.path()).unwrap();
+        assert!(store.load_evicted().unwrap().is_empty());
+        let ended = |uid: &str, ids: &[&str]| {
+            (uid.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect())
+        };
+        let both: Evicted = [ended("u1", &["a", "b"]), ended("u2", &[])].into();
+        store.save_evicted(&both).unwrap();
+        store.save(&records(&[("a", record(1, None))])).unwrap();
+        assert_eq!(store.load_evicted().unwrap(), both);
+        let one: Evicted = [ended("u1", &["a"])].into();
+        store.save_evicted(&one).unwrap();
+        assert_eq!(store.load_evicted().unwrap(), one);
+        assert_eq!(store.load(Time(9)).unwrap().unwrap().len(), 1);
     }
 
     #[test]
@@ -288,11 +374,14 @@ mod tests {
     #[test]
     fn the_end_of_the_agent_writes_what_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        let mut memory = Memory::start(dir.path().into(), Records::new()).unwrap();
+        let dir_of = || dir.path().to_owned();
+        let mut memory = Memory::start(dir_of(), Records::new(), Evicted::new()).unwrap();
         memory.note(&records(&[("a", record(1, None))]));
         let last = records(&[("a", record(1, Some(7)))]);
-        memory.finish(Some(&last));
+        let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
+        memory.finish(Some(&last), &evicted);
         let store = ImageStore::open(dir.path()).unwrap();
         assert_eq!(store.load(Time(9)).unwrap(), Some(last));
+        assert_eq!(store.load_evicted().unwrap(), evicted);
     }
 }

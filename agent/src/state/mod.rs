@@ -20,7 +20,7 @@ mod tracked;
 
 pub use disk::Disk;
 pub use dying::{Departure, Departures};
-pub use pods::Pods;
+pub use pods::{Evicted, Pods};
 pub use snapshot::Extent;
 
 use crate::act::Target;

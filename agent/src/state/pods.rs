@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// UIDs of pods that ebb has ended, for as long as anything of them is left, each with the ids of the sandboxes that it had then: with another one it is a pod that was started again.
+pub type Evicted = BTreeMap<String, BTreeSet<String>>;
+
 /// What is known of pods.
 #[derive(Debug, Default)]
 pub struct Pods {
@@ -27,8 +30,7 @@ pub struct Pods {
     manifests: Option<Vec<Workload>>,
     usage: Option<DiskUsage>,
     logs: Logs,
-    /// UIDs of pods that ebb has ended, for as long as anything of them is left.
-    evicted: BTreeSet<String>,
+    evicted: Evicted,
     exited: BTreeSet<String>,
     /// A sandbox has ended that no decision was made about.
     sandbox_ended: bool,
@@ -73,7 +75,11 @@ impl Pods {
         let pods = inventory.pods.iter().map(|pod| pod.sandbox.pod_uid.as_str());
         let owners = inventory.containers.iter().map(|c| c.container.pod_uid.as_str());
         let known: BTreeSet<&str> = pods.chain(owners).collect();
-        self.evicted.retain(|uid| known.contains(uid.as_str()));
+        let sandboxes = || inventory.pods.iter().map(|pod| &pod.sandbox);
+        self.evicted.retain(|uid, had| {
+            let mut own = sandboxes().filter(|sandbox| &sandbox.pod_uid == uid);
+            known.contains(uid.as_str()) && own.all(|sandbox| had.contains(&sandbox.id))
+        });
         if let Some(images) = inventory.images.take() {
             self.images = Some(images);
         }
@@ -100,7 +106,27 @@ impl Pods {
 
     /// Notes that ebb ends this pod: what is left of it when it has ended may go.
     pub fn note_evicted(&mut self, uid: &str) {
-        self.evicted.insert(uid.to_owned());
+        let (_, sandboxes) = self.parts(uid);
+        self.evicted.insert(uid.to_owned(), sandboxes.into_iter().collect());
+        self.put_together();
+    }
+
+    /// Takes that back: nothing was done to the pod.
+    pub fn forget_evicted(&mut self, uid: &str) {
+        if self.evicted.remove(uid).is_some() {
+            self.put_together();
+        }
+    }
+
+    /// The pods that ebb has ended.
+    #[must_use]
+    pub fn evicted(&self) -> &Evicted {
+        &self.evicted
+    }
+
+    /// Takes in what an earlier run has ended; what has changed since shows with the next inventory.
+    pub fn remember_evicted(&mut self, evicted: Evicted) {
+        self.evicted = evicted;
         self.put_together();
     }
 
@@ -173,7 +199,7 @@ impl Pods {
             pods().any(|pod| &pod.sandbox.pod_uid == *uid && pod.sandbox.ready)
                 && containers.all(|state| state == ContainerState::Exited)
         };
-        self.evicted.iter().filter(is_left).cloned().collect()
+        self.evicted.keys().filter(is_left).cloned().collect()
     }
 
     /// Ids of the containers of the pod `uid` that run, and of its sandboxes.
@@ -266,7 +292,7 @@ impl Pods {
             };
             workload.kind = WorkloadKind::Pod;
             workload.static_pod = newest.is_static;
-            workload.evicted = self.evicted.contains(uid);
+            workload.evicted = self.evicted.contains_key(uid);
             workload.deleted = self.manifests.is_some() && spec.is_none();
             if !runs {
                 workload.state = State::Terminated { at: None };

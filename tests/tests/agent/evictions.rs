@@ -3,6 +3,7 @@
 use crate::config;
 use crate::fake_node::wait_for;
 use crate::pods::{CONFIG, Lab};
+use ebb::state::images::ImageStore;
 use ebb_tests::runtime::{Fault, Flavour};
 use std::time::{Duration, Instant};
 
@@ -104,4 +105,58 @@ fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_l
     assert!(lab.world().containers.is_empty());
     agent.stop();
     assert!(!hog.pause.is_killed(), "a sandbox is never killed");
+}
+
+#[test]
+fn a_sandbox_that_an_agent_left_when_it_died_is_stopped_and_collected_by_the_next() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.runtime.stop();
+    assert_eq!(agent.wait("runtime")["up"], false);
+    lab.node.set_available(60);
+    wait_for("the kill", || hog.payload.is_killed());
+    wait_for("the eviction to be on disk", || {
+        let evicted = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
+        evicted.is_ok_and(|evicted| evicted.contains_key(&hog.uid))
+    });
+    agent.kill();
+    hog.payload.empty();
+    lab.world().exit(&hog.container, 137);
+    lab.node.set_available(1500);
+    lab.runtime.resume().unwrap();
+    let agent = lab.start(config.path(), &["--enforce"]);
+    wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
+    assert!(lab.world().containers.is_empty());
+    wait_for("nothing to be remembered of it", || {
+        let evicted = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
+        evicted.is_ok_and(|evicted| evicted.is_empty())
+    });
+    agent.stop();
+}
+
+#[test]
+fn a_pod_that_was_chosen_and_then_left_alone_does_not_count_as_ended() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &[]);
+    agent.wait("inventory");
+    lab.node.set_available(60);
+    agent.wait("acted");
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    lab.world().exit(&hog.container, 1);
+    agent.stop();
+    let config = crate::config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    assert_eq!(agent.wait("removed")["work"]["id"], hog.container.as_str());
+    agent.wait("collected");
+    agent.stop();
+    assert_eq!(lab.world().count("StopPodSandbox"), 0, "its owner may start it again");
+    assert_eq!(lab.world().sandboxes.len(), 1);
 }

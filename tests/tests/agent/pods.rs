@@ -3,7 +3,7 @@
 use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
 use crate::{Agent, config, ebb, kinds, start};
 use ebb_cri::wire::runtime::ContainerState;
-use ebb_tests::runtime::{FakeRuntime, Fault, Flavour, World};
+use ebb_tests::runtime::{FakeRuntime, Fault, Flavour, World, short_digest};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -38,7 +38,7 @@ impl Lab {
         self.runtime.world()
     }
 
-    fn dir(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn dir(&self, name: &str) -> std::path::PathBuf {
         self.runtime.dir().join(name)
     }
 
@@ -239,6 +239,68 @@ fn unused_images_go_and_those_in_use_pinned_or_of_dead_containers_stay() {
     for kept in [used, dead, pinned] {
         assert!(world.images.contains_key(&kept));
     }
+}
+
+#[test]
+fn images_are_listed_again_before_any_is_removed() {
+    let lab = Lab::new(Flavour::Containerd2);
+    let old = lab.world().add_image("old:1", &[("base", 1 << 20), ("o", 5)]);
+    let never = "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\n";
+    let period = "  imageGCPeriod: 1s\n";
+    let config = config(&format!("{never}{CONFIG}{period}"));
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    {
+        // One that has been unpacked meanwhile has the base as well, and no event said so.
+        let mut world = lab.world();
+        let mut other = world.images[&old].clone();
+        other.id = format!("sha256:{}", short_digest("other"));
+        other.tags = vec!["other:1".to_owned()];
+        other.digests.clear();
+        other.layers.truncate(1);
+        other.pinned = true;
+        world.images.insert(other.id.clone(), other);
+    }
+    let full = std::fs::read(tight(&lab, period).path()).unwrap();
+    std::fs::write(config.path(), full).unwrap();
+    let pid = nix::unistd::Pid::from_raw(agent.child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+    let removed = agent.wait("removed");
+    assert_eq!(removed["work"]["id"], old.as_str());
+    let expected = removed["work"]["expected"].as_u64().unwrap();
+    assert!((1..1 << 20).contains(&expected), "{expected}: the base stays");
+    agent.stop();
+}
+
+#[test]
+fn what_is_left_of_a_pod_goes_when_its_manifest_is_seen_to_be_gone() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let over = lab.pod("over", &image, 10);
+    let manifests = lab.dir("manifests");
+    std::fs::create_dir(&manifests).unwrap();
+    for name in ["over", "web"] {
+        let text = format!(
+            "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
+        );
+        std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
+    }
+    {
+        let mut world = lab.world();
+        world.exit(&over.container, 0);
+        world.sandboxes.get_mut(&over.sandbox).unwrap().ready = false;
+    }
+    let config = config(CONFIG);
+    let dir = manifests.display().to_string();
+    let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", &dir]);
+    agent.wait("inventory");
+    std::fs::remove_file(manifests.join("over.yaml")).unwrap();
+    // Nothing ends: any news of the runtime has the manifests read again.
+    let web = lab.pod("web", &image, 10);
+    wait_for("the container to go", || !lab.world().containers.contains_key(&over.container));
+    wait_for("the sandbox to go", || !lab.world().sandboxes.contains_key(&over.sandbox));
+    agent.stop();
+    assert!(lab.world().containers.contains_key(&web.container));
 }
 
 #[test]

@@ -155,6 +155,21 @@ fn what_ebb_has_ended_counts_as_evicted_until_nothing_of_it_is_left() {
 }
 
 #[test]
+fn an_evicted_pod_that_has_another_sandbox_was_started_again() {
+    let mut pods = Pods::default();
+    pods.remember_evicted([("u1".to_owned(), ["s-u1".to_owned()].into())].into());
+    pods.observe(inventory(vec![pod("u1", "shop/web", true)], Vec::new(), &[]));
+    assert!(snapshot(&pods, Vec::new()).workloads[0].evicted, "an earlier run ended it");
+    assert_eq!(pods.only_sandboxes_left(), ["u1"]);
+    let mut next = pod("u1", "shop/web", true);
+    next.sandbox.id = "s-u1-again".into();
+    let old = pod("u1", "shop/web", false);
+    pods.observe(inventory(vec![old, next], Vec::new(), &[]));
+    assert!(!snapshot(&pods, Vec::new()).workloads[0].evicted);
+    assert!(pods.only_sandboxes_left().is_empty() && pods.evicted().is_empty());
+}
+
+#[test]
 fn the_containers_that_run_are_what_is_ended_and_the_sandbox_never_is() {
     let pods = one_pod();
     let payloads = pods.payloads("u1", Path::new("/cg"), |path| {
