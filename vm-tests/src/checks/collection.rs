@@ -142,15 +142,19 @@ pub(crate) fn either_dies(test: &TestContext) -> Result<Outcome> {
         let dead = (0..DEAD).map(|n| ended(&site, &pod, n)).collect::<Result<Vec<_>>>()?;
         let mut agent = site.agent_at_once(test, &fields, "")?;
         agent.wait_for(SOON, "the first is removed", |record| is(record, "removed"))?;
-        if dying == "containerd" {
+        let left = if dying == "containerd" {
             Daemon::running().context("no containerd")?.kill()?;
+            let removed = agent.records().iter().filter(|record| is(record, "removed")).count();
             Daemon::start()?;
+            dead.len() - removed
         } else {
             agent.kill()?;
-            let left = site.containers()?.len();
-            runner::note(test, &format!("ebb died with {} of {DEAD} left", left - 1))?;
+            let left = site.containers()?.len() - 1;
             agent = site.agent_at_once(test, &fields, "")?;
-        }
+            left
+        };
+        runner::note(test, &format!("{dying} died with {left} of {DEAD} left"))?;
+        ensure!(left > 0, "{dying} did not die in the middle");
         for id in &dead {
             site.until_removed(id, SOON).with_context(|| format!("after {dying} had died"))?;
         }

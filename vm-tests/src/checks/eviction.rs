@@ -98,7 +98,8 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
     let names: Vec<String> = (0..2 * HOGS).map(|n| format!("hog-{n}")).collect();
     let mut hogs = Vec::new();
     for name in &names {
-        let script = format!("until [ -e /gate/{name} ]; do sleep 0.2; done; exec tail /dev/zero");
+        // Seldom: each look is a program that is started, and there are eight of them.
+        let script = format!("until [ -e /gate/{name} ]; do sleep 1; done; exec tail /dev/zero");
         let (_, id) = site.run(&Wanted { name, script: &script, ..Wanted::default() })?;
         hogs.push(id);
     }
