@@ -5,13 +5,30 @@ use std::time::{Duration, Instant};
 /// Between two looks. Short, because what is waited for is often the end of a race.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Between two looks that ask a container runtime: an emulated one is kept from its work by more.
+const SELDOM: Duration = Duration::from_millis(300);
+
 /// Look until `holds` or the deadline has passed; `what` completes "waited N s until …".
 pub(crate) fn until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
     until_some(limit, what, || holds().then_some(()))
 }
 
+/// The same for what a container runtime is asked.
+pub(crate) fn seldom(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+    look_every(SELDOM, limit, what, || holds().then_some(()))
+}
+
 /// Look until there is an answer.
 pub(crate) fn until_some<T>(
+    limit: Duration,
+    what: &str,
+    look: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    look_every(PAUSE, limit, what, look)
+}
+
+fn look_every<T>(
+    pause: Duration,
     limit: Duration,
     what: &str,
     mut look: impl FnMut() -> Option<T>,
@@ -24,6 +41,6 @@ pub(crate) fn until_some<T>(
         if Instant::now() > deadline {
             bail!("waited {} s in vain until {what}", limit.as_secs());
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause);
     }
 }

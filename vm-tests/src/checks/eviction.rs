@@ -48,7 +48,7 @@ pub(crate) fn many(test: &TestContext) -> Result<Outcome> {
             stubborn += usize::from(is_stubborn);
             made += 1;
         }
-        wait::until(SOON, "the round is evicted and collected", || {
+        wait::seldom(SOON, "the round is evicted and collected", || {
             site.sandboxes().is_ok_and(|left| left.len() == 1)
         })?;
         for (name, pod) in round {
@@ -135,7 +135,7 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
     );
     runner::note(test, &text)?;
     // What is left when it is back goes, too: nobody else stops these sandboxes.
-    wait::until(SOON, "the sandboxes of the evicted are gone", || {
+    wait::seldom(SOON, "the sandboxes of the evicted are gone", || {
         site.sandboxes().is_ok_and(|left| left.is_empty())
     })?;
     agent.records();

@@ -127,7 +127,7 @@ impl Site {
 
     /// Wait until the runtime has no container of this id.
     pub(crate) fn until_removed(&self, id: &str, limit: Duration) -> Result<()> {
-        wait::until(limit, &format!("the container {id} is removed"), || {
+        wait::seldom(limit, &format!("the container {id} is removed"), || {
             self.containers().is_ok_and(|ids| !ids.iter().any(|other| other == id))
         })
     }
@@ -148,6 +148,14 @@ impl Site {
     pub(crate) fn runs(&self, id: &str) -> Result<bool> {
         let status = self.containerd.wait(self.containerd.cri.container(id));
         Ok(status.is_ok_and(|status| status.state == ebb_cri::ContainerState::Running))
+    }
+}
+
+impl Drop for Site {
+    /// The runtime ends what it has started: behind a test everything in the pods' cgroups is killed.
+    fn drop(&mut self) {
+        // What could not be removed is removed by the next test, or fails it.
+        let _ = self.containerd.remove_all_pods();
     }
 }
 
