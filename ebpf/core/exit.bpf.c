@@ -25,10 +25,11 @@ struct {
 static __always_inline void send_exit(struct task_struct *task)
 {
 	struct task_struct *leader = task->group_leader;
+	struct filling vital = filling(&VITAL);
 	struct ebb_exit *exit;
 	int code;
 
-	if (!vital_has_room()) {
+	if (!vital_has_room(vital)) {
 		lose(EBB_KIND_EXIT);
 		return;
 	}
@@ -44,7 +45,7 @@ static __always_inline void send_exit(struct task_struct *task)
 	exit->status = code ? code : leader->exit_code;
 	exit->flags = EBB_EXIT_STATUS;
 	copy_comm(exit->comm, leader);
-	bpf_ringbuf_submit(exit, unhurried(&VITAL, EBB_UNHURRIED_VITAL));
+	bpf_ringbuf_submit(exit, unhurried(vital, EBB_UNHURRIED_VITAL, exit->header.ts_ns));
 }
 
 /* Where the kernel says itself that this thread is the last of its process. */

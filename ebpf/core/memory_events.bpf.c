@@ -60,7 +60,7 @@ static __always_inline int memory_changed(u64 cgroup, u32 which)
 	event->cgroup = cgroup;
 	event->which = which;
 	event->folded = folded;
-	bpf_ringbuf_submit(event, unhurried(&EVENTS, EBB_UNHURRIED_EVENTS));
+	bpf_ringbuf_submit(event, unhurried(filling(&EVENTS), EBB_UNHURRIED_EVENTS, event->header.ts_ns));
 	return 0;
 }
 

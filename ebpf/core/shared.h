@@ -86,30 +86,44 @@ static __always_inline void head(struct ebb_header *header, u16 kind, u16 len)
 		room;                                                   \
 	})
 
+/* How full a ring is, in bytes. */
+struct filling {
+	u64 used;
+	u64 size;
+};
+
+static __always_inline struct filling filling(void *ring)
+{
+	struct filling now = {
+		.used = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA),
+		.size = bpf_ringbuf_query(ring, BPF_RB_RING_SIZE),
+	};
+
+	return now;
+}
+
 /*
  * How to submit a record of a kind that can come in floods. Waking the reader costs more than everything else that a
  * program does, so only the first after a quiet time wakes it; it then looks in by itself for longer than that time. A
- * ring that fills up wakes it all the same.
+ * ring that fills up wakes it all the same. `now` is the record's own time: a look at the clock is a good part of what a
+ * program costs.
  */
-static __always_inline u64 unhurried(void *ring, u32 which)
+static __always_inline u64 unhurried(struct filling ring, u32 which, u64 now)
 {
 	u64 *last = bpf_map_lookup_elem(&UNHURRIED, &which);
-	u64 now = bpf_ktime_get_boot_ns();
 	bool quiet = !last || now - *last > EBB_QUIET_NS;
 
 	if (last)
 		*last = now;
-	if (bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 2)
+	if (ring.used > ring.size / 2)
 		return BPF_RB_FORCE_WAKEUP;
 	return quiet ? 0 : BPF_RB_NO_WAKEUP;
 }
 
 /* Whether the vital ring has room for more than OOM kills, for which its last eighth is kept. */
-static __always_inline bool vital_has_room(void)
+static __always_inline bool vital_has_room(struct filling vital)
 {
-	u64 size = bpf_ringbuf_query(&VITAL, BPF_RB_RING_SIZE);
-
-	return bpf_ringbuf_query(&VITAL, BPF_RB_AVAIL_DATA) < size - size / 8;
+	return vital.used < vital.size - vital.size / 8;
 }
 
 /* A cgroup's totals, to be added to with `add`; NULL when the map will not take the cgroup. */

@@ -3,7 +3,7 @@
 //! Prints a table in Markdown. Needs root, the BPF objects, a cgroup v2 hierarchy and huge pages for anonymous memory: one
 //! touch of such a page moves the kernel's counter at once, so the moment of the crossing is known to a fraction of a millisecond.
 use ebb_probes::{Armament, Gauge, Meter, Reflex, survey};
-use nix::libc::{MADV_HUGEPAGE, madvise};
+use nix::libc::{MADV_HUGEPAGE, MADV_NOHUGEPAGE, madvise};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -20,6 +20,10 @@ const ROUNDS: usize = 200;
 const CHECKS: usize = 20_000;
 const WAKES: usize = 5_000;
 const HUGE: usize = 2 << 20;
+/// What a leak goes on to take, in small pages.
+const SMALL: usize = 64 << 20;
+/// Nobody is left waiting for a shot that does not come.
+const GIVEN_UP: Duration = Duration::from_secs(10);
 /// What is said to be available; only the change matters.
 const AVAILABLE: u64 = 1 << 40;
 /// The line is this far below: crossed by two huge pages, and not by one.
@@ -116,6 +120,7 @@ fn woken_looks() -> Result<Duration, Box<dyn Error>> {
 
 fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box<dyn Error>> {
     let (mut to_shot, mut to_end, mut arming) = (Vec::new(), Vec::new(), Vec::new());
+    let mut without_huge_pages = 0;
     for _ in 0..ROUNDS {
         let mut victim = Command::new("sleep").arg("1000").spawn()?;
         fs::write(cgroup.join("cgroup.procs"), victim.id().to_string())?;
@@ -130,41 +135,74 @@ fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box
         let before = now()?;
         reflex.arm(&armament)?;
         arming.push(now()? - before);
-        let crossed = cross()?;
-        victim.wait()?;
-        let ended = now()?;
-        let shot = loop {
-            if let Some(shot) = reflex.shot()? {
-                break shot;
+        let Some((crossed, shot)) = leak(reflex)? else {
+            without_huge_pages += 1;
+            if reflex.disarm().is_err() {
+                // It has fired all the same: that is seen now, and not in the next round.
+                reflex.shot()?;
             }
+            victim.kill()?;
+            victim.wait()?;
+            continue;
         };
+        victim.wait()?;
         // Something else on this machine may have crossed the line a moment before.
-        to_shot.push((shot.at + shot.took).saturating_sub(crossed));
-        to_end.push(ended.saturating_sub(crossed));
+        to_shot.push(shot.saturating_sub(crossed));
+        to_end.push(now()?.saturating_sub(crossed));
+    }
+    if without_huge_pages > 0 {
+        println!(
+            "In {without_huge_pages} more rounds huge pages were not to be had; they say nothing.\n"
+        );
     }
     Ok([to_shot, to_end, arming])
 }
 
-/// Take two huge pages and give them back; returns when the second was there.
-fn cross() -> Result<Duration, Box<dyn Error>> {
-    let length = NonZeroUsize::new(3 * HUGE).ok_or("no length")?;
+/// Take memory until the reflex has fired, and give it back: two huge pages, and then, as a leak goes on, small ones one
+/// after the other. Returns when the second huge page was there and when the signal was sent; nothing when huge pages are not to be had.
+fn leak(reflex: &mut Reflex) -> Result<Option<(Duration, Duration)>, Box<dyn Error>> {
+    let (huge, length) = (3 * HUGE, 3 * HUGE + SMALL);
     let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let size = NonZeroUsize::new(length).ok_or("no length")?;
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-    let at = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_PRIVATE)? };
-    // SAFETY: advice on a mapping that is ours alone.
-    unsafe { madvise(at.as_ptr(), length.get(), MADV_HUGEPAGE) };
+    let at = unsafe { mmap_anonymous(None, size, access, MapFlags::MAP_PRIVATE)? };
     let first: NonNull<u8> = at.cast();
+    // SAFETY: advice on a mapping that is ours alone.
+    unsafe {
+        madvise(at.as_ptr(), huge, MADV_HUGEPAGE);
+        madvise(at.as_ptr().byte_add(huge), SMALL, MADV_NOHUGEPAGE);
+    }
     let aligned = first.as_ptr().align_offset(HUGE);
+    let before = huge_faults()?;
     for page in 0..2 {
         // SAFETY: three times the size holds two aligned pages, and nobody else knows of them.
         unsafe { first.add(aligned + page * HUGE).write_volatile(1) };
     }
     let crossed = now()?;
-    // The line must stay crossed until it has been seen to be.
-    std::thread::sleep(Duration::from_millis(3));
+    let mut shot = None;
+    if huge_faults()? >= before + 2 {
+        let mut rest = (huge..length).step_by(4096);
+        while shot.is_none() {
+            if crossed + GIVEN_UP < now()? {
+                return Err("the reflex has not fired".into());
+            }
+            if let Some(offset) = rest.next() {
+                // SAFETY: within the mapping.
+                unsafe { first.add(offset).write_volatile(1) };
+            }
+            shot = reflex.shot()?.map(|shot| shot.at + shot.took);
+        }
+    }
     // SAFETY: it is ours alone, and nothing refers to it any more.
-    unsafe { munmap(at, length.get())? };
-    Ok(crossed)
+    unsafe { munmap(at, length)? };
+    Ok(shot.map(|shot| (crossed, shot)))
+}
+
+/// How many huge pages of anonymous memory were given out, by whoever asked.
+fn huge_faults() -> Result<u64, Box<dyn Error>> {
+    let text = fs::read_to_string("/proc/vmstat")?;
+    let count = text.lines().find_map(|line| line.strip_prefix("thp_fault_alloc "));
+    Ok(count.ok_or("the kernel does not count huge pages")?.trim().parse()?)
 }
 
 /// What the agent does where the reflex looks at counters.

@@ -121,11 +121,13 @@ pub fn vital_has_room() -> bool {
 #[inline(always)]
 pub fn count(add: impl Fn(&Totals)) {
     let cgroup = current_cgroup();
-    if CGROUPS.get_ptr_mut(cgroup).is_none() {
+    // One lookup for all but the first: it is most of what counting costs.
+    let counters = CGROUPS.get_ptr_mut(cgroup).or_else(|| {
         // Whoever else is first at the same time has put the same zeros there.
         let _ = CGROUPS.insert(cgroup, Counters::default(), u64::from(BPF_NOEXIST));
-    }
-    match CGROUPS.get_ptr_mut(cgroup) {
+        CGROUPS.get_ptr_mut(cgroup)
+    });
+    match counters {
         Some(counters) => add(&Totals(counters)),
         None => uncounted(cgroup),
     }
