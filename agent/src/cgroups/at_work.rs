@@ -1,0 +1,409 @@
+//! What the keeper does: it holds the tree to its plan.
+//!
+//! ```text
+//!  inotify ──► written · made ─┐
+//!  BPF ──────► created ────────┼─► what is concerned is read again ─► differences ─► writes ─► record
+//!  time ─────► everything ─────┘
+//! ```
+//! Pods come from manifests, which are read again when a cgroup appears that no known pod explains, and at every look at the whole tree; and from the container runtime, whenever it was listed.
+//! What somebody else keeps writing is not fought over for ever: after some repairs of a file it is left until the next look at the whole tree, and that is said.
+
+use super::enforce::{Enforcer, Round, check};
+use super::keeper::Signs;
+use super::leftovers::Ground;
+use super::live::join;
+use super::manifests::Manifests;
+use super::node;
+use super::part::{Files, Part, Woken, add};
+use super::sources::{Sources, of_runtime_alone};
+use super::tidy::{May, Tidy};
+use super::watch::{Notice, Watches};
+use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
+use crate::report::{Record, Reporter};
+use crate::sense::Roots;
+use anyhow::{Context as _, Result, anyhow};
+use ebb_policy::cgroups::compare::{Difference, differences};
+use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Cgroups that are looked at before the next look at what has happened.
+const AT_ONCE: usize = 32;
+/// Repairs of one file between two looks at the whole tree.
+const REPAIRS: u32 = 20;
+
+/// The keeper's own state.
+pub(super) struct AtWork {
+    cgroups: Cgroups,
+    roots: Roots,
+    node: Node,
+    tree: PodTree,
+    sources: Sources,
+    plan: Plan,
+    /// Place in the plan, by path.
+    places: BTreeMap<String, usize>,
+    watches: Watches,
+    enforcer: Enforcer,
+    repairs: BTreeMap<(String, String), u32>,
+    reported: Vec<Difference>,
+    tidy: Tidy,
+    trouble: Option<String>,
+    /// The plan is to be worked out anew even if the pods are the same.
+    is_stale: bool,
+}
+
+impl AtWork {
+    /// Reads the node and the pods and works out the plan.
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or the tree cannot be enforced at all.
+    pub(super) fn new(
+        cgroups: Cgroups,
+        roots: Roots,
+        has_runtime: bool,
+        watches: Watches,
+    ) -> Result<AtWork> {
+        let node = node::of_this_machine(&roots).context("this machine")?;
+        let tree = PodTree::below(&cgroups.options.root, cgroups.options.driver)
+            .map_err(|problem| anyhow!("cgroupRoot: {problem}"))?;
+        let enforcer = Enforcer::by_configuration(&cgroups, &roots, &node);
+        let plan = plan(&cgroups.options, &node, &[]).map_err(joined)?;
+        if cgroups.mode == CgroupMode::Enforce {
+            check(&plan, &roots.cgroup).map_err(anyhow::Error::msg)?;
+        }
+        let mut at_work = AtWork {
+            plan,
+            cgroups,
+            roots,
+            node,
+            tree,
+            sources: Sources { has_runtime, ..Sources::default() },
+            places: BTreeMap::new(),
+            watches,
+            enforcer,
+            repairs: BTreeMap::new(),
+            reported: Vec::new(),
+            tidy: Tidy::default(),
+            trouble: None,
+            is_stale: true,
+        };
+        at_work.read_pods()?;
+        Ok(at_work)
+    }
+
+    /// Goes round until it is over.
+    pub(super) fn run(&mut self, inbox: &Receiver<Notice>, signs: &Signs, reporter: &mut Reporter) {
+        let mut woken = Woken { everything: true, ..Woken::default() };
+        let mut looked = Instant::now();
+        loop {
+            if woken.stop || signs.over.load(Ordering::Acquire) {
+                return;
+            }
+            if woken.everything || signs.missed.swap(false, Ordering::AcqRel) {
+                looked = Instant::now();
+                let next = self.look_at_everything(inbox, reporter);
+                if next.stop || next.everything {
+                    woken = next;
+                    continue;
+                }
+            } else if !woken.part.is_empty() {
+                self.look_at(&woken, reporter);
+            }
+            let period = Duration::from_millis(self.cgroups.period.0);
+            woken = self.wait(inbox, period.saturating_sub(looked.elapsed()));
+        }
+    }
+
+    /// Waits for something to happen; takes in everything that has happened by then.
+    fn wait(&mut self, inbox: &Receiver<Notice>, at_most: Duration) -> Woken {
+        let mut woken = Woken::default();
+        let mut next = inbox.recv_timeout(at_most);
+        loop {
+            match next {
+                Ok(notice) => self.take_in(notice, &mut woken),
+                Err(RecvTimeoutError::Timeout) => {
+                    woken.everything = true;
+                    return woken;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    woken.stop = true;
+                    return woken;
+                }
+            }
+            match inbox.try_recv() {
+                Ok(notice) => next = Ok(notice),
+                Err(_) => return woken,
+            }
+        }
+    }
+
+    fn take_in(&mut self, notice: Notice, woken: &mut Woken) {
+        let mut concerned = |path: String, files: Option<Files>, at: Instant| {
+            woken.is_new |= files.is_none();
+            add(&mut woken.part, path, files.unwrap_or(Files::All));
+            woken.noticed = Some(woken.noticed.map_or(at, |noticed| noticed.min(at)));
+        };
+        match notice {
+            Notice::Written { watch, file, at } => {
+                let Some(path) = self.watches.path(watch).map(str::to_owned) else { return };
+                let place = self.places.get(&path).and_then(|place| self.plan.cgroups.get(*place));
+                let (Some(cgroup), Some(file)) = (place, file.to_str()) else { return };
+                if !cgroup.values.contains_key(file) {
+                    return;
+                }
+                let files = match self.plan.driver {
+                    Driver::Cgroupfs => Files::Some(BTreeSet::from([file.to_owned()])),
+                    // systemd writes, and rounds, more of a unit than the one that is repaired.
+                    Driver::Systemd => Files::All,
+                };
+                concerned(path, Some(files), at);
+            }
+            Notice::Made { watch, name, at } => {
+                let parent = self.watches.path(watch).map(|parent| parent.trim_end_matches('/'));
+                if let (Some(parent), Some(name)) = (parent, name.to_str()) {
+                    concerned(format!("{parent}/{name}"), None, at);
+                }
+            }
+            Notice::Created(path, at) => {
+                let top = self.tree.kubepods().path(self.tree.driver());
+                if path.starts_with(&top) {
+                    concerned(path, None, at);
+                }
+            }
+            Notice::Pods(None) => self.sources.is_up = false,
+            Notice::Pods(Some(pods)) => {
+                self.sources.is_up = true;
+                if self.sources.seen.as_ref() != Some(&pods) {
+                    self.sources.seen = Some(pods);
+                    self.is_stale = true;
+                    woken.everything = true;
+                }
+            }
+            Notice::Gone(watch) => self.watches.forget(watch),
+            Notice::Lost => woken.everything = true,
+            Notice::Configured(cgroups) => {
+                self.enforcer = Enforcer::by_configuration(&cgroups, &self.roots, &self.node);
+                let options = &cgroups.options;
+                if let Ok(tree) = PodTree::below(&options.root, options.driver) {
+                    self.tree = tree;
+                }
+                self.cgroups = *cgroups;
+                // The plan is another now, whether or not the pods are.
+                self.is_stale = true;
+                woken.everything = true;
+            }
+            Notice::Stop => woken.stop = true,
+        }
+    }
+
+    /// Looks at the cgroups that something happened to.
+    fn look_at(&mut self, woken: &Woken, reporter: &mut Reporter) {
+        let mut part = woken.part.clone();
+        let is_unknown =
+            |path: &String| self.tree.parse_pod(path).is_some() && !self.places.contains_key(path);
+        if woken.is_new {
+            if part.keys().any(is_unknown) {
+                let read = self.read_pods();
+                self.say_trouble(read, reporter);
+                // Another pod changes what classes and all pods together are given.
+                let upper = |level| matches!(level, Level::Kubepods | Level::Class);
+                let uppers = self.plan.cgroups.iter().filter(|cgroup| upper(cgroup.level));
+                let uppers = uppers.filter_map(|cgroup| cgroup.path.clone());
+                uppers.for_each(|path| add(&mut part, path, Files::All));
+            }
+            for path in woken.part.keys() {
+                self.watch_with_children(path, &mut part);
+            }
+        }
+        let round = self.round(&part);
+        self.tell(&round, woken.noticed, reporter);
+    }
+
+    /// Looks at the whole tree, and at what is left over in it; what happens meanwhile is not kept waiting. Returns what is still to be done.
+    fn look_at_everything(&mut self, inbox: &Receiver<Notice>, reporter: &mut Reporter) -> Woken {
+        self.repairs.clear();
+        let read = self.read_pods();
+        self.say_trouble(read, reporter);
+        let mut next = Woken::default();
+        let paths: Vec<String> = self.places.keys().cloned().collect();
+        let mut different = Part::new();
+        for some in paths.chunks(AT_ONCE) {
+            some.iter().for_each(|path| self.watch(path));
+            let part = some.iter().map(|path| (path.clone(), Files::All)).collect();
+            for difference in self.found(&self.of_plan(&part)) {
+                add(&mut different, difference.path, Files::All);
+            }
+            let mut woken = Woken::default();
+            while let Ok(notice) = inbox.try_recv() {
+                self.take_in(notice, &mut woken);
+            }
+            next.stop |= woken.stop;
+            next.everything |= woken.everything;
+            if next.stop {
+                return next;
+            }
+            if !woken.part.is_empty() {
+                self.look_at(&woken, reporter);
+            }
+        }
+        // Together, because the order of writes is right only for all of them.
+        let round = self.round(&different);
+        self.tell(&round, None, reporter);
+        self.look_at_leftovers(reporter);
+        next
+    }
+
+    /// Watches a cgroup, and takes in what was made below it before it was watched.
+    fn watch_with_children(&mut self, path: &str, part: &mut Part) {
+        self.watch(path);
+        for name in super::leftovers::below(&join(&self.roots.cgroup, path)) {
+            let child = format!("{path}/{name}");
+            self.watch(&child);
+            add(part, child, Files::All);
+        }
+    }
+
+    fn watch(&mut self, path: &str) {
+        // A cgroup that is not there yet is watched when it is made.
+        if let Err(error) = self.watches.add(path, &join(&self.roots.cgroup, path))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path, "a cgroup cannot be watched; it is looked at from time to time");
+        }
+    }
+
+    /// What the plan says of a part of the tree, in its own order.
+    fn of_plan(&self, part: &Part) -> Plan {
+        let place = |(path, files)| Some((*self.places.get(path)?, files));
+        let mut places: Vec<(usize, &Files)> = part.iter().filter_map(place).collect();
+        places.sort_unstable_by_key(|(place, _)| *place);
+        let cgroup =
+            |(place, files): (usize, &Files)| Some(files.of(self.plan.cgroups.get(place)?));
+        Plan {
+            schema_version: self.plan.schema_version,
+            driver: self.plan.driver,
+            cgroups: places.into_iter().filter_map(cgroup).collect(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Where the tree differs from a part of the plan.
+    fn found(&mut self, part: &Plan) -> Vec<Difference> {
+        let live = self.enforcer.reader.read(part);
+        differences(part, &live, &self.node)
+    }
+
+    /// Compares a part of the tree with the plan and, when that is wanted, puts it right.
+    fn round(&mut self, part: &Part) -> Round {
+        let part = self.of_plan(part);
+        if self.cgroups.mode != CgroupMode::Enforce {
+            let found = self.found(&part);
+            return Round { left: found.clone(), differences: found, ..Round::default() };
+        }
+        self.enforcer.scope.given_up = self
+            .repairs
+            .iter()
+            .filter(|(_, n)| **n >= REPAIRS)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let round = self.enforcer.enforce(&part, &self.node);
+        for written in &round.written {
+            *self.repairs.entry((written.path.clone(), written.file.clone())).or_default() += 1;
+        }
+        round
+    }
+
+    fn tell(&mut self, round: &Round, noticed: Option<Instant>, reporter: &mut Reporter) {
+        let mut trouble: Vec<String> = round.failed.iter().map(super::chain).collect();
+        trouble.extend(round.refused.iter().cloned());
+        let is_news = !round.written.is_empty() || !round.created.is_empty() || !trouble.is_empty();
+        // What is only found is told when it is another than before.
+        let is_other = noticed.is_none() && round.left != self.reported;
+        if noticed.is_none() {
+            self.reported.clone_from(&round.left);
+        }
+        if is_news || is_other {
+            reporter.tell(&Record::Cgroups {
+                written: &round.written,
+                created: &round.created,
+                left: &round.left,
+                trouble,
+                after_ms: noticed.map(|at| crate::report::ms(at.elapsed())),
+            });
+        }
+    }
+
+    fn look_at_leftovers(&mut self, reporter: &mut Reporter) {
+        let ground = Ground {
+            root: self.roots.cgroup.clone(),
+            proc: self.roots.proc.clone(),
+            kubelet: self.cgroups.kubelet_root.clone(),
+        };
+        let acts = self.cgroups.mode == CgroupMode::Enforce;
+        let may = May {
+            remove: acts
+                && self.cgroups.leftovers == Leftovers::Remove
+                && self.sources.is_complete(),
+            reclaim: acts && self.cgroups.dying == Dying::Reclaim,
+        };
+        let known = self.sources.known();
+        let is_planned = |path: &str| self.places.contains_key(path);
+        let writer = &self.enforcer.writer;
+        let tidied = self.tidy.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
+        if let Some(tidied) = tidied {
+            reporter.tell(&tidied.record());
+        }
+    }
+
+    /// Reads the manifests anew and works out the plan; the old one stays when that fails.
+    fn read_pods(&mut self) -> Result<()> {
+        let read = match &self.cgroups.pod_manifests {
+            Some(path) => Manifests::read(path, self.node.name.as_deref()).map(Some),
+            None if self.sources.has_runtime => Ok(None),
+            None => Err(anyhow!(
+                "ebb.cgroups.podManifests: there is none, nor a container runtime (--cri)"
+            )),
+        };
+        self.sources.are_read = read.is_ok();
+        let manifests = read?;
+        if manifests != self.sources.manifests {
+            self.sources.manifests = manifests;
+            self.is_stale = true;
+        }
+        if self.is_stale {
+            let pods = self.sources.pods(&self.tree);
+            self.plan = plan(&self.cgroups.options, &self.node, &pods).map_err(joined)?;
+            if !self.sources.has_spoken() {
+                // Sums over no pods would be taken for the truth.
+                self.plan.cgroups.clear();
+            }
+            let path = |(place, cgroup): (usize, &ebb_policy::cgroups::Cgroup)| {
+                Some((cgroup.path.clone()?, place))
+            };
+            self.places = self.plan.cgroups.iter().enumerate().filter_map(path).collect();
+            self.enforcer.scope.resizing = self.sources.resizing();
+            self.enforcer.scope.of_runtime = of_runtime_alone(&pods);
+            self.is_stale = false;
+        }
+        Ok(())
+    }
+
+    fn say_trouble(&mut self, result: Result<()>, reporter: &mut Reporter) {
+        let trouble = result.err().map(|error| format!("{error:#}"));
+        if trouble != self.trouble
+            && let Some(what) = &trouble
+        {
+            let what = format!("cgroups: {what}; the last plan stays in force");
+            reporter.tell(&Record::Degraded { what });
+        }
+        self.trouble = trouble;
+    }
+}
+
+fn joined(errors: Vec<ebb_policy::limits::ConfigError>) -> anyhow::Error {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    anyhow!(lines.join("\n"))
+}
