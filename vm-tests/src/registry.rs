@@ -108,7 +108,7 @@ pub(crate) const LONG: &[Test] = &[
     test(
         "an_exited_container_is_collected_within_a_second",
         "containerd",
-        900,
+        1800,
         collection::within_a_second,
     ),
     test(
@@ -127,7 +127,7 @@ pub(crate) const LONG: &[Test] = &[
     test(
         "images_go_by_age_and_not_before_ebb_is_as_old",
         "containerd",
-        240,
+        400,
         collection::images_by_age,
     ),
     test("many_evictions_leave_nothing_behind", "containerd", 3000, eviction::many),
@@ -158,7 +158,7 @@ pub(crate) const BENCHES: &[Test] = &[
     test("programs_costs", "small", 300, bench::programs::costs),
     test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
     test("keeper_times", "node", 400, keeping::measure),
-    test("removal_ebb", "containerd", 900, collection::measure),
+    test("removal_ebb", "containerd", 1800, collection::measure),
     test("sweep_500", "node", 300, bench::sweep::five_hundred),
     test("sweep_5000", "node", 900, bench::sweep::five_thousand),
 ];
