@@ -78,12 +78,10 @@ impl Agent {
         }
     }
 
-    /// Compares the losses that the kernel side counted with what was known: once a second while a threshold is near, else once in ten. To ask every program is the dearest thing that an idle ebb does.
+    /// Compares the losses that the kernel side counted with what was known, at most once a second.
     pub(super) fn look_for_losses(&mut self, wakers: &Wakers) {
         let now = Boot::now();
-        let is_near = self.quick_watches().any(|watch| watch.is_near() || watch.episode.is_some());
-        let every = Duration::from_secs(if is_near { 1 } else { 10 });
-        if now.since(self.lost_looked) < every {
+        if now.since(self.lost_looked) < Duration::from_secs(1) {
             return;
         }
         self.lost_looked = now;
