@@ -21,6 +21,8 @@ pub(crate) const EBB: &str = "/payload/ebb";
 const CONFIG: &str = "/run/ebb.yaml";
 const STARTING: Duration = Duration::from_secs(60);
 const STOPPING: Duration = Duration::from_secs(30);
+/// From there to its end the kernel takes its programs off, for each on the entry of a function with a walk over every function that can be traced: 8 to 10 s beside a busy disk in an emulated guest, and more than 30 with other guests beside it.
+const DETACHING: Duration = Duration::from_secs(120);
 /// What every test's configuration ends with: the test itself is not a workload.
 const OWN: &str = "ebb:\n  protected: [\"test.scope\"]\n";
 
@@ -138,11 +140,30 @@ impl Agent {
             "ebb had ended before it was asked to"
         );
         kill(self.pid()?, Signal::SIGTERM).context("cannot ask ebb to end")?;
-        let status = wait::until_some(STOPPING, "ebb has ended", || self.child.try_wait().ok()?)?;
+        self.wait_for(STOPPING, "ebb says that it ends", |record| is(record, "stopping"))?;
+        let ended = wait::until_some(DETACHING, "ebb has ended", || self.child.try_wait().ok()?);
+        let status = match ended {
+            Ok(status) => status,
+            Err(error) => bail!("{error:#}; its threads:{}", self.threads()),
+        };
         ensure!(status.success(), "ebb ended with {status}");
         // The pipe is closed now, so this takes the rest.
         self.records.extend(self.lines.iter());
         Ok(self.records)
+    }
+
+    /// Each of its threads, in what state it is and where in the kernel: for the report of a hang.
+    fn threads(&self) -> String {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let ids = fs::read_dir(tasks).into_iter().flatten().flatten();
+        ids.map(|task| {
+            let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let state =
+                read("stat").rsplit(')').next().unwrap_or_default().get(1..2).map(str::to_owned);
+            let stack = read("stack").lines().take(6).collect::<Vec<_>>().join(" < ");
+            format!("\n{} {} {stack}", read("comm").trim(), state.unwrap_or_default())
+        })
+        .collect()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::scene::{Scene, Workload};
 use crate::wait;
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
@@ -87,7 +87,9 @@ pub(crate) fn page_cache(test: &TestContext) -> Result<Outcome> {
 }
 
 fn nobody_was_touched(test: &TestContext, agent: Agent) -> Result<()> {
+    let asked = Instant::now();
     let records = agent.stop()?;
+    runner::note(test, &format!("ebb ended {:?} after it was asked to", asked.elapsed()))?;
     let kinds = records.iter().filter_map(|record| record.get("event")?.as_str());
     runner::note(test, &kinds.collect::<Vec<_>>().join(" "))?;
     let acted = records.iter().find(|record| is(record, "acted") || is(record, "planned"));
