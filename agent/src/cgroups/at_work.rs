@@ -120,23 +120,21 @@ impl AtWork {
     /// Waits for something to happen; takes in everything that has happened by then.
     fn wait(&mut self, inbox: &Receiver<Notice>, at_most: Duration) -> Woken {
         let mut woken = Woken::default();
-        let mut next = inbox.recv_timeout(at_most);
-        loop {
-            match next {
-                Ok(notice) => self.take_in(notice, &mut woken),
-                Err(RecvTimeoutError::Timeout) => {
-                    woken.everything = true;
-                    return woken;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    woken.stop = true;
-                    return woken;
-                }
+        match inbox.recv_timeout(at_most) {
+            Ok(notice) => {
+                self.take_in(notice, &mut woken);
+                self.take_in_all(inbox, &mut woken);
             }
-            match inbox.try_recv() {
-                Ok(notice) => next = Ok(notice),
-                Err(_) => return woken,
-            }
+            Err(RecvTimeoutError::Timeout) => woken.everything = true,
+            Err(RecvTimeoutError::Disconnected) => woken.stop = true,
+        }
+        woken
+    }
+
+    /// Takes in everything that has happened by now.
+    fn take_in_all(&mut self, inbox: &Receiver<Notice>, woken: &mut Woken) {
+        while let Ok(notice) = inbox.try_recv() {
+            self.take_in(notice, woken);
         }
     }
 
@@ -237,9 +235,7 @@ impl AtWork {
                 add(&mut different, difference.path, Files::All);
             }
             let mut woken = Woken::default();
-            while let Ok(notice) = inbox.try_recv() {
-                self.take_in(notice, &mut woken);
-            }
+            self.take_in_all(inbox, &mut woken);
             next.stop |= woken.stop;
             next.everything |= woken.everything;
             if next.stop {

@@ -1,8 +1,9 @@
 //! The whole agent with a container runtime in the test's own process: who is ended and how, and that memory never waits for the runtime.
 
-use crate::config;
 use crate::fake_node::wait_for;
-use crate::pods::{CONFIG, Lab};
+use crate::pods::{CONFIG, Lab, Pod};
+use crate::{Agent, config};
+use ebb::state::Evicted;
 use ebb::state::images::ImageStore;
 use ebb_tests::runtime::{Fault, Flavour};
 use std::time::{Duration, Instant};
@@ -83,8 +84,8 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     assert!(!hog.pause.is_killed());
 }
 
-#[test]
-fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_later() {
+/// An agent that has ended the only pod by its cgroup, because the runtime was away.
+fn with_hog_killed_without_runtime() -> (Lab, Pod, Agent, tempfile::NamedTempFile) {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
@@ -95,6 +96,20 @@ fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_l
     assert_eq!(agent.wait("runtime")["up"], false);
     lab.node.set_available(60);
     wait_for("the kill without the runtime", || hog.payload.is_killed());
+    (lab, hog, agent, config)
+}
+
+/// Waits until the pods that are on disk as ended are such.
+fn wait_for_ended(lab: &Lab, what: &str, are_such: impl Fn(&Evicted) -> bool) {
+    wait_for(what, || {
+        let ended = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
+        ended.is_ok_and(|ended| are_such(&ended))
+    });
+}
+
+#[test]
+fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_later() {
+    let (mut lab, hog, mut agent, _config) = with_hog_killed_without_runtime();
     hog.payload.empty();
     lab.world().exit(&hog.container, 137);
     lab.node.set_available(1500);
@@ -109,20 +124,8 @@ fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_l
 
 #[test]
 fn a_sandbox_that_an_agent_left_when_it_died_is_stopped_and_collected_by_the_next() {
-    let mut lab = Lab::new(Flavour::Containerd2);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let hog = lab.pod("hog", &image, 1500);
-    let config = config(CONFIG);
-    let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("inventory");
-    lab.runtime.stop();
-    assert_eq!(agent.wait("runtime")["up"], false);
-    lab.node.set_available(60);
-    wait_for("the kill", || hog.payload.is_killed());
-    wait_for("the eviction to be on disk", || {
-        let evicted = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
-        evicted.is_ok_and(|evicted| evicted.contains_key(&hog.uid))
-    });
+    let (mut lab, hog, agent, config) = with_hog_killed_without_runtime();
+    wait_for_ended(&lab, "the eviction to be on disk", |ended| ended.contains_key(&hog.uid));
     agent.kill();
     hog.payload.empty();
     lab.world().exit(&hog.container, 137);
@@ -131,10 +134,7 @@ fn a_sandbox_that_an_agent_left_when_it_died_is_stopped_and_collected_by_the_nex
     let agent = lab.start(config.path(), &["--enforce"]);
     wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
     assert!(lab.world().containers.is_empty());
-    wait_for("nothing to be remembered of it", || {
-        let evicted = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
-        evicted.is_ok_and(|evicted| evicted.is_empty())
-    });
+    wait_for_ended(&lab, "nothing to be remembered of it", Evicted::is_empty);
     agent.stop();
 }
 

@@ -1,5 +1,6 @@
 //! What is dead or unused goes, on the real containerd: how soon, how much, and what happens when either side dies in the middle.
 use crate::agent::is;
+use crate::bench;
 use crate::containerd::{Daemon, Pod, SOON, Site, Store, Wanted, ctr, version};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{runner, wait};
@@ -22,8 +23,8 @@ const FOR_EVER: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";
 /// From the kernel's end of a container to the end of its removal.
 pub(crate) fn within_a_second(test: &TestContext) -> Result<Outcome> {
     let took = exits(test)?;
-    let rank = |percent: usize| took[(took.len() * percent).div_ceil(100) - 1];
-    let (p50, p99, worst) = (rank(50), rank(99), rank(100));
+    let rank = |percent| bench::percentile(&took, percent).context("nothing was removed");
+    let (p50, p99, worst) = (rank(50)?, rank(99)?, rank(100)?);
     let text = format!("removed after {p50:.0?} p50, {p99:.0?} p99, {worst:.0?} at worst");
     runner::note(test, &text)?;
     ensure!(p99 < Duration::from_secs(1), "{text}");
@@ -141,7 +142,7 @@ pub(crate) fn either_dies(test: &TestContext) -> Result<Outcome> {
     let fields = format!("{NO_IMAGES}{KEEP_NONE}");
     for dying in ["containerd", "ebb"] {
         let dead = (0..DEAD).map(|n| brief(&site, &pod, n)).collect::<Result<Vec<_>>>()?;
-        dead.iter().try_for_each(|id| until_ended(&site, id))?;
+        dead.iter().try_for_each(|id| site.until_ended(id))?;
         let mut agent = site.agent_at_once(test, &fields, "")?;
         agent.wait_for(SOON, "the first is removed", |record| is(record, "removed"))?;
         let left = if dying == "containerd" {
@@ -244,7 +245,7 @@ pub(crate) fn images_by_age(test: &TestContext) -> Result<Outcome> {
 /// A container that has ended, the `attempt`th of its name in its pod.
 fn ended(site: &Site, pod: &Pod, attempt: u32) -> Result<String> {
     let id = brief(site, pod, attempt)?;
-    until_ended(site, &id)?;
+    site.until_ended(&id)?;
     Ok(id)
 }
 
@@ -259,10 +260,6 @@ fn brief(site: &Site, pod: &Pod, attempt: u32) -> Result<String> {
         ..ContainerSpec::default()
     };
     site.containerd.container(pod, &container)
-}
-
-fn until_ended(site: &Site, id: &str) -> Result<()> {
-    wait::seldom(SOON, "a container has ended", || site.runs(id).is_ok_and(|runs| !runs))
 }
 
 /// Whether a record tells this of that container.

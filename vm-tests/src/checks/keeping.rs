@@ -1,6 +1,7 @@
 //! Cgroups held to their plan while ebb runs: how soon a new pod has its values, and how soon a changed file is right again.
 use super::enforcement::{keeper, make_containers, ms, on_fresh_tree, planned, uid, write_pods};
 use crate::agent::is;
+use crate::bench;
 use crate::cgroup::Cgroup;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
@@ -165,8 +166,7 @@ fn inject(cgroup: &Cgroup, file: &str, right: &str) -> Option<(&'static str, Ins
     Some((other, began))
 }
 
-/// The time in milliseconds that so many percent of sorted times do not exceed.
+/// A nearest rank in milliseconds.
 fn at(times: &[Duration], percent: usize) -> f64 {
-    let place = (times.len() * percent).div_ceil(100).saturating_sub(1);
-    times.get(place).map_or(f64::NAN, |time| ms(*time))
+    bench::percentile(times, percent).map_or(f64::NAN, ms)
 }

@@ -50,7 +50,7 @@ pub(crate) fn dead_containers_suffice(test: &TestContext) -> Result<Outcome> {
     };
     let ends = write("/f");
     let (over, dead) = site.run(&Wanted { name: "ends", script: &ends, ..Wanted::default() })?;
-    wait::seldom(SOON, "the first has ended", || site.runs(&dead).is_ok_and(|runs| !runs))?;
+    site.until_ended(&dead)?;
     // What a kubelet does with a pod that has succeeded.
     site.containerd.wait(site.containerd.cri.stop_sandbox(&over.sandbox))?;
     let stays = format!("{}; : > {GATE}/full; {STAY}", write("/data"));

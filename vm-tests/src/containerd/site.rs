@@ -125,6 +125,12 @@ impl Site {
         Agent::start(test, &settings)
     }
 
+    /// Wait until the container runs no more.
+    pub(crate) fn until_ended(&self, id: &str) -> Result<()> {
+        let what = format!("the container {id} has ended");
+        wait::seldom(SOON, &what, || self.runs(id).is_ok_and(|runs| !runs))
+    }
+
     /// Wait until the runtime has no container of this id.
     pub(crate) fn until_removed(&self, id: &str, limit: Duration) -> Result<()> {
         wait::seldom(limit, &format!("the container {id} is removed"), || {

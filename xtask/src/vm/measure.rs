@@ -42,12 +42,13 @@ impl Measurement {
 /// When one could not be taken at all.
 pub(crate) fn all(kind: &str, names: &[String]) -> Result<Measured> {
     let mut lab = Lab::open(&[KERNEL.to_owned()])?;
-    let contender = |test: &Test| Some(test.name.strip_prefix(kind)?.strip_prefix('_')?.to_owned());
-    let named =
-        |test: &Test| contender(test).is_some_and(|name| names.is_empty() || names.contains(&name));
+    let contender = |test: &str| Some(test.strip_prefix(kind)?.strip_prefix('_')?.to_owned());
+    let named = |test: &Test| {
+        contender(&test.name).is_some_and(|name| names.is_empty() || names.contains(&name))
+    };
     let tests: Vec<Test> = lab.payload.benches()?.into_iter().filter(named).collect();
     ensure!(!tests.is_empty(), "nothing measures {kind} of {names:?}");
-    let order: Vec<String> = tests.iter().filter_map(contender).collect();
+    let order: Vec<String> = tests.iter().filter_map(|test| contender(&test.name)).collect();
     let (kernel, image) = lab.kernels.first().context("no kernel to measure on")?.clone();
     let mut jobs = Vec::new();
     // A guest for each contender: none starts on what another left behind.
@@ -58,9 +59,9 @@ pub(crate) fn all(kind: &str, names: &[String]) -> Result<Measured> {
     let reports = lab.run(jobs, 1, super::summary::progress)?;
     let mut contenders = Vec::new();
     for (job, report) in &reports {
-        for mut found in measurements(job, report)? {
-            found.name = found.name.trim_start_matches(kind).trim_start_matches('_').to_owned();
-            contenders.push(found);
+        for found in measurements(job, report)? {
+            let name = contender(&found.name).context("a guest has measured something else")?;
+            contenders.push(Measurement { name, ..found });
         }
     }
     ensure!(
@@ -87,6 +88,7 @@ pub(crate) fn everywhere(names: &[&str]) -> Result<Measured> {
     for (kernel, image) in &kernels {
         jobs.extend(lab.jobs(kernel, image, &tests, 0)?);
     }
+    // One at a time, as above.
     let reports = lab.run(jobs, 1, super::summary::progress)?;
     let mut contenders = Vec::new();
     for (kernel, _) in &kernels {

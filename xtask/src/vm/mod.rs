@@ -12,6 +12,7 @@ use std::time::Instant;
 
 pub(crate) mod costs;
 pub(crate) mod idle;
+pub(crate) mod keeper;
 pub(crate) mod lab;
 pub(crate) mod machine;
 pub(crate) mod race;
@@ -20,7 +21,6 @@ pub(crate) mod shots;
 
 mod figures;
 mod images;
-pub(crate) mod keeper;
 mod kernel;
 mod matrix;
 mod measure;
