@@ -7,7 +7,7 @@ use crate::{
     pass::{Pass, follows_growth},
     plan::{Action, Subject, ThresholdState},
     preempt,
-    snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey},
+    snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
 use alloc::{collections::BTreeSet, vec::Vec};
 
@@ -169,7 +169,12 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
     let options = limits.options();
     let mut soonest: Option<Millis> = None;
     let mut at = |when: Millis| soonest = Some(soonest.map_or(when, |soonest| soonest.min(when)));
-    if !limits.thresholds().is_empty() || limits.local_storage_isolation() {
+    // What each pod has written is looked at on this beat, and whether what is short still is. A node with enough of everything is told by whoever reads it.
+    let is_short = plan.thresholds.iter().any(|status| {
+        matches!(status.state, ThresholdState::Grace | ThresholdState::Stale | ThresholdState::Met)
+    });
+    let has_pods = snapshot.workloads.iter().any(|workload| workload.kind == WorkloadKind::Pod);
+    if is_short || limits.local_storage_isolation() && has_pods {
         at(options.monitoring_period);
     }
     if history.reclaiming.is_some() {

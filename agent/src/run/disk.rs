@@ -99,21 +99,27 @@ impl Agent {
             };
         }
         let on_disk: Vec<&Watch> = self.watches.iter().filter(|watch| !watch.is_quick()).collect();
-        let no_thresholds = on_disk.iter().all(|watch| watch.nearest.is_none());
         let in_episode = on_disk.iter().any(|watch| watch.episode.is_some());
         let wait = on_disk.iter().filter_map(|watch| watch.wait()).min().unwrap_or(super::BACKSTOP);
         let wait = if in_episode { wait.min(SHORTEST * 5) } else { wait };
         let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
-        // Without a first pass nothing is known of the thresholds.
-        if matters || no_thresholds {
+        if matters || self.has_unknown_disk_thresholds() {
             if let Err(error) = self.state.sample(at, Depth::Full) {
                 tracing::warn!(%error, "workloads could not be read");
             }
             self.pass(at);
         }
         self.close_episodes(at);
+    }
+
+    /// Whether thresholds are configured of which nothing is known yet: a part of a filesystem is a number of bytes only once its size is known, and that is for a decision to find.
+    fn has_unknown_disk_thresholds(&self) -> bool {
+        let configured = self.policy.limits.thresholds().iter();
+        let on_disk = |signal| self.watches.iter().find(|w| w.signal == signal && !w.is_quick());
+        let mut watches = configured.filter_map(|threshold| on_disk(threshold.signal));
+        watches.any(|watch| watch.nearest.is_none())
     }
 
     /// Tells once of each filesystem that cannot be read, until that changes.

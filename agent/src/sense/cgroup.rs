@@ -107,6 +107,11 @@ impl Cgroup {
     /// Reads what changes by the millisecond, `memory.current` and `memory.stat`, through descriptors kept open; the rest of `usage` stays as it is.
     pub fn read_memory(&mut self, usage: &mut Usage, buffer: &mut Vec<u8>) {
         usage.current = self.read_current(buffer);
+        self.read_stat(usage, buffer);
+    }
+
+    /// Reads `memory.stat` alone, through a descriptor kept open; the rest of `usage` stays as it is.
+    pub fn read_stat(&mut self, usage: &mut Usage, buffer: &mut Vec<u8>) {
         if self.stat.is_none() {
             self.stat = self.keep("memory.stat");
         }

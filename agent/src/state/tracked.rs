@@ -102,7 +102,7 @@ impl Tracked {
         let mut usage = before.unwrap_or_default();
         usage.take(swept);
         if swept.anon.is_none() {
-            self.cgroup.read_memory(&mut usage, buffer);
+            self.cgroup.read_stat(&mut usage, buffer);
         }
         self.cgroup.read_stall(&mut usage, buffer);
         let before = before.and_then(|usage| usage.max_events);

@@ -219,7 +219,7 @@ pub struct Options {
     pub ladder: Ladder,
     /// Upper bounds of thresholds given as percentages.
     pub percentage_at_most: BTreeMap<Signal, Quantity>,
-    /// How long a pass may at most be away from the next while thresholds exist.
+    /// How long a pass may at most be away from the next while a threshold is met, or there are pods.
     pub monitoring_period: Millis,
     /// Collect dead containers, sandboxes and logs every so often; zero means never.
     #[cfg_attr(feature = "json", serde(rename = "containerGCPeriod"))]
