@@ -6,6 +6,7 @@ use crate::probing::Probing;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
 use crate::scene::Workload;
+use crate::wait;
 use anyhow::{Context, Result, ensure};
 use ebb_probes::{KernelEvent, OomLimit, Options};
 use nix::sys::signal::{Signal, kill};
@@ -123,6 +124,10 @@ pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
     let settings = Settings { thresholds, arguments, ..Settings::default() };
     let mut agent = Agent::start(test, &settings)?;
     let mut reader = Workload::start("work.slice/reader.service", &["cacher", "500"])?;
+    // Only what was in use when it was taken away is waited for by the kernel's count; a file that is read for the first time is not.
+    wait::until(SOON, "the reader's file is in use", || {
+        reader.cgroup.counter("memory.stat", "active_file ").is_ok_and(|bytes| bytes > 400 << 20)
+    })?;
     // What is left then holds only a part of what is read over and over.
     let mut leak = Workload::start("work.slice/leak.service", &["rush", "300", "20"])?;
     let planned =
