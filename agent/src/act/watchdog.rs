@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// How often the watchdog looks whether the loop is alive.
+/// Between two looks of the watchdog at a loop that is overdue, or has not begun.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long past its own word the loop may be silent.
@@ -51,6 +51,15 @@ impl Lifeline {
         *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
     }
 
+    /// How long the loop need not be looked at, at `now`. It may give a nearer word meanwhile, so that is never longer than what a loop that hangs may take to be noticed.
+    fn rest(&self, now: Boot) -> Duration {
+        let due = self.due.load(Ordering::Acquire);
+        if due == 0 {
+            return LOOK_EVERY;
+        }
+        Boot(due).plus(PATIENCE).since(now).clamp(LOOK_EVERY, PATIENCE + LOOK_EVERY)
+    }
+
     /// What to do if the loop is overdue at `now`.
     fn overdue(&self, now: Boot) -> Option<LastResort> {
         let due = self.due.load(Ordering::Acquire);
@@ -70,7 +79,7 @@ pub fn guard(lifeline: Arc<Lifeline>, mut actor: Actor, results: Sender<Acted>) 
     std::thread::Builder::new().name("ebb-watchdog".into()).spawn(move || {
         let mut number = 0;
         while !results.is_closed() {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(lifeline.rest(Boot::now()));
             let Some(resort) = lifeline.overdue(Boot::now()) else { continue };
             if let Some(mut acted) = step_in(&resort, &mut actor, &mut number) {
                 acted.by_watchdog = true;
@@ -118,6 +127,21 @@ mod tests {
         assert_eq!(lifeline.overdue(due), None);
         let kept = lifeline.overdue(due.plus(PATIENCE)).unwrap();
         assert_eq!(kept.targets.len(), CANDIDATES);
+    }
+
+    #[test]
+    fn a_loop_is_looked_at_when_it_may_be_overdue_and_no_later() {
+        let lifeline = Lifeline::default();
+        assert_eq!(lifeline.rest(Boot(1)), LOOK_EVERY, "it has not begun");
+        let now = Boot(1_000_000_000_000);
+        let rest = |due: Boot| {
+            lifeline.due.store(due.0, Ordering::Release);
+            lifeline.rest(now)
+        };
+        let soon = Duration::from_millis(100);
+        assert_eq!(rest(now.plus(soon)), PATIENCE + soon);
+        assert_eq!(rest(now.plus(PATIENCE * 9)), PATIENCE + LOOK_EVERY, "it may change its mind");
+        assert_eq!(rest(Boot(1)), LOOK_EVERY, "it is overdue already");
     }
 
     #[test]

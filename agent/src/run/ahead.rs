@@ -49,6 +49,7 @@ impl Agent {
         if self.state.sample(at, Depth::Memory).is_err() {
             return;
         }
+        self.read_stall();
         // Disk and the runtime have no part in it, nor has a reclaim that is under way.
         let mut snapshot = self.state.snapshot_of(at, Extent::Quick);
         snapshot.tasks = Some(vec![Task::Eviction]);

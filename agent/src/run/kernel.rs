@@ -54,6 +54,7 @@ impl Agent {
                 KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
             }
         }
+        self.may_have_lost = true;
         self.look_for_losses(wakers);
         let has_departures = self.state.has_departures();
         if is_urgent || self.local_due || has_departures {
@@ -78,13 +79,14 @@ impl Agent {
         }
     }
 
-    /// Compares the losses that the kernel side counted with what was known, at most once a second.
+    /// Compares the losses that the kernel side counted with what was known, at most once a second and only after records have come: a record is lost when a ring is full of others.
     pub(super) fn look_for_losses(&mut self, wakers: &Wakers) {
         let now = Boot::now();
-        if now.since(self.lost_looked) < Duration::from_secs(1) {
+        if !self.may_have_lost || now.since(self.lost_looked) < Duration::from_secs(1) {
             return;
         }
         self.lost_looked = now;
+        self.may_have_lost = false;
         let Some(lost) = wakers.lost() else { return };
         let records = lost.total().saturating_sub(self.lost.total());
         if records > 0 {

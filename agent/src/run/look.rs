@@ -15,7 +15,7 @@ const FOLLOW: Duration = Duration::from_millis(100);
 impl Agent {
     /// Takes a reading of the node; returns whether that succeeded.
     fn read_node(&mut self) -> bool {
-        match self.sensor.read() {
+        match self.sensor.read_headroom() {
             Ok(reading) => self.state.observe_node(reading),
             Err(error) => {
                 tracing::warn!(%error, "the node could not be read");
@@ -23,6 +23,12 @@ impl Agent {
             }
         }
         true
+    }
+
+    /// Reads what a decision wants to know beside what can run out.
+    pub(super) fn read_stall(&mut self) {
+        let (memory, io) = self.sensor.read_stall();
+        self.state.observe_stall(memory, io);
     }
 
     /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.

@@ -174,6 +174,8 @@ struct Agent {
     local_due: bool,
     lost: Lost,
     lost_looked: Boot,
+    /// Records have come since losses were looked for: where none come none are lost.
+    may_have_lost: bool,
     counted: Option<Boot>,
     missing: Vec<String>,
     thresholds: Vec<String>,
@@ -285,6 +287,7 @@ impl Agent {
             local_due: false,
             lost: Lost::default(),
             lost_looked: Boot::now(),
+            may_have_lost: true,
             counted: None,
             missing,
             thresholds: Vec::new(),

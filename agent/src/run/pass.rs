@@ -19,6 +19,7 @@ impl Agent {
     /// Decides on what is known at `at`, and sets it in motion.
     pub(super) fn pass(&mut self, at: Boot) {
         self.stop_waiting_for_images(at);
+        self.read_stall();
         let mut extent = self.extent(at);
         let (mut snapshot, mut plan, mut next) = self.decide_on(at, extent);
         if extent == Extent::Everything && self.needs_fresh_images(&plan, at) {

@@ -145,13 +145,8 @@ impl Cgroup {
             usage.max_events = keyed(events, "max");
             usage.oom_kills = keyed(events, "oom_kill");
         }
-        self.read_stall(&mut usage, buffer);
-        usage
-    }
-
-    /// Reads `memory.pressure`; the rest of `usage` stays as it is.
-    pub fn read_stall(&self, usage: &mut Usage, buffer: &mut Vec<u8>) {
         usage.stall = self.read("memory.pressure", buffer).map(Stall::parse).unwrap_or_default();
+        usage
     }
 
     /// Whether some process lives in this cgroup or below; `None` when the cgroup is gone.

@@ -65,17 +65,38 @@ impl NodeSensor {
     /// # Errors
     /// When `meminfo` cannot be read or has no total; what else cannot be read is `None` in the reading.
     pub fn read(&mut self) -> io::Result<NodeReading> {
+        let mut reading = self.read_headroom()?;
+        (reading.memory_stall, reading.io_stall) = self.read_stall();
+        Ok(reading)
+    }
+
+    /// Reads what can run out alone, memory and task ids: of stall the reading knows nothing.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_headroom(&mut self) -> io::Result<NodeReading> {
         let memory = MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)?;
         let at = Boot::now();
+        let buffer = &mut self.buffer;
+        let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));
+        Ok(NodeReading {
+            at,
+            memory,
+            tasks,
+            task_limit: self.task_limit,
+            memory_stall: Stall::default(),
+            io_stall: Stall::default(),
+        })
+    }
+
+    /// Reads how long tasks have stalled for memory, and for disks.
+    pub fn read_stall(&mut self) -> (Stall, Stall) {
         let buffer = &mut self.buffer;
         let mut stall = |file: &Option<KeptFile>| {
             let text = file.as_ref().and_then(|f| f.read_value(buffer).ok());
             text.map(Stall::parse).unwrap_or_default()
         };
-        let memory_stall = stall(&self.memory_pressure);
-        let io_stall = stall(&self.io_pressure);
-        let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));
-        Ok(NodeReading { at, memory, tasks, task_limit: self.task_limit, memory_stall, io_stall })
+        (stall(&self.memory_pressure), stall(&self.io_pressure))
     }
 
     /// Reads memory alone: the cheapest look there is, for re-checking need just before acting.

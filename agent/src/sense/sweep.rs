@@ -1,7 +1,7 @@
 //! What all cgroups use, read in one pass over the tree where the kernel runs a program for that, and from files where it does not.
 //!
-//! A sweep replaces some eight files of each workload by one system call for all of them. What it does not tell (pressure everywhere, `memory.stat` on
-//! kernels that have no functions for it) is still read from the workload's own files.
+//! A sweep replaces some eight files of each workload by one system call for all of them. `memory.stat`, on
+//! kernels that have no functions for it, is still read from the workload's own file; its pressure is not known until all its files are read.
 //! The kernel walks the tree under a lock which whoever makes a cgroup holds too, and who makes one may wait for memory: so this is for calm times, and
 //! near a threshold each workload is read by itself.
 

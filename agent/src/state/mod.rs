@@ -30,6 +30,7 @@ use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeReading;
 use crate::sense::process::{Process, ProcessId};
+use crate::sense::psi::Stall;
 use crate::sense::runtime::Inventory;
 use crate::sense::sweep::Sweeper;
 use crate::sense::tree::Tree;
@@ -153,6 +154,13 @@ impl NodeState {
     /// Takes in a reading of the node.
     pub fn observe_node(&mut self, reading: NodeReading) {
         self.reading = Some(reading);
+    }
+
+    /// Takes in how long tasks have stalled for memory and for disks by the time of the last reading.
+    pub fn observe_stall(&mut self, memory: Stall, io: Stall) {
+        if let Some(reading) = &mut self.reading {
+            (reading.memory_stall, reading.io_stall) = (memory, io);
+        }
     }
 
     /// The last reading.

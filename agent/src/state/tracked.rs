@@ -6,6 +6,7 @@ use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::{Guardian, Process, oom_score_adj};
+use crate::sense::psi::Stall;
 use crate::sense::tree::{Node, Tree};
 use ebb_policy::snapshot::{
     CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProcessId, ProtectedReason, Stats,
@@ -96,7 +97,7 @@ impl Tracked {
         self.last = Some((Boot::now(), usage));
     }
 
-    /// Takes over what a sweep told of it, and reads the rest.
+    /// Takes over what a sweep told of it, and reads what a ranking needs beside that; of its stall nothing is known then.
     pub(super) fn take(&mut self, swept: &Swept, buffer: &mut Vec<u8>) {
         let before = self.last.map(|(_, usage)| usage);
         let mut usage = before.unwrap_or_default();
@@ -104,7 +105,7 @@ impl Tracked {
         if swept.anon.is_none() {
             self.cgroup.read_stat(&mut usage, buffer);
         }
-        self.cgroup.read_stall(&mut usage, buffer);
+        usage.stall = Stall::default();
         let before = before.and_then(|usage| usage.max_events);
         self.ran_into_limit = before.zip(usage.max_events).is_some_and(|(a, b)| b > a);
         self.last = Some((Boot::now(), usage));
