@@ -54,6 +54,15 @@ pub struct History {
 }
 
 impl History {
+    /// No longer waits for the end of `workload`: it had ended before it could be told to.
+    pub fn forget_waiting(&mut self, workload: &WorkloadKey) {
+        let Some(waiting) = &mut self.waiting else { return };
+        waiting.workloads.retain(|waited| waited != workload);
+        if waiting.workloads.is_empty() {
+            self.waiting = None;
+        }
+    }
+
     /// A copy without the two lists that every pass makes anew: growth and images.
     pub(crate) fn without_lists(&self) -> History {
         let History {

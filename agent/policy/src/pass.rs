@@ -28,7 +28,7 @@ use crate::{
     pressure,
     rank::order,
     reclaim,
-    snapshot::{FsLayout, Workload},
+    snapshot::{FsLayout, ProtectedReason, Workload},
 };
 use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
 
@@ -131,8 +131,10 @@ impl Pass<'_, '_> {
     /// Whether the pass is skipped because the ends that the last one ordered are waited for.
     fn waits(&mut self) -> bool {
         let Some(waiting) = self.history.waiting.take() else { return false };
+        // What is left of a pod of which nothing runs has nothing more to give back.
+        let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
         let still_there =
-            self.active.iter().any(|workload| waiting.workloads.contains(&workload.key));
+            self.active.iter().filter(runs).any(|w| waiting.workloads.contains(&w.key));
         let waits = still_there && self.snapshot.taken_at < waiting.until;
         if waits {
             pressure::repeat_conditions(self.history, self.plan);

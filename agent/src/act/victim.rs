@@ -229,6 +229,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::Configured => "the configuration protects it",
         ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
         ProtectedReason::KernelThread => "it is a kernel thread",
+        ProtectedReason::NothingRuns => "nothing of it runs",
     }
 }
 

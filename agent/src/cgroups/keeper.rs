@@ -11,8 +11,8 @@ use crate::sense::Roots;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Notices that may wait.
 const WAITING: usize = 4096;
@@ -22,6 +22,8 @@ const WAITING: usize = 4096;
 pub struct Keeper {
     notices: SyncSender<Notice>,
     signs: Arc<Signs>,
+    /// Closed when the thread has ended.
+    ended: Receiver<()>,
 }
 
 /// What has to be known even when no more notices fit.
@@ -55,11 +57,15 @@ impl Keeper {
         let signs = Arc::new(Signs::default());
         let seen = Arc::clone(&signs);
         let mut at_work = AtWork::new(cgroups, roots, has_runtime, watches)?;
+        let (alive, ended) = sync_channel(0);
         std::thread::Builder::new()
             .name("ebb-cgroups".into())
-            .spawn(move || at_work.run(&inbox, &seen, &mut reporter()))
+            .spawn(move || {
+                at_work.run(&inbox, &seen, &mut reporter());
+                drop(alive);
+            })
             .context("cannot start the keeper of cgroups")?;
-        Ok(Keeper { notices, signs })
+        Ok(Keeper { notices, signs, ended })
     }
 
     /// Says that a cgroup was made at `path` below the mount. Never waits.
@@ -77,8 +83,15 @@ impl Keeper {
         self.tell(Notice::Configured(Box::new(cgroups)));
     }
 
+    /// Says that it is over, and waits until the thread has told its last, but no longer than `patience`: a write may block.
+    pub fn end(&self, patience: Duration) {
+        self.stop();
+        // Nothing is ever sent: the only news is that the other end is gone.
+        let _ = self.ended.recv_timeout(patience);
+    }
+
     /// Says that it is over. Never waits.
-    pub fn stop(&self) {
+    fn stop(&self) {
         self.signs.over.store(true, Ordering::Release);
         self.tell(Notice::Stop);
     }

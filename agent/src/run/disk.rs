@@ -105,7 +105,7 @@ impl Agent {
         let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
-        if matters || self.has_unknown_disk_thresholds() {
+        if matters || self.has_unknown_disk_thresholds() || self.is_image_collection_due(at) {
             if let Err(error) = self.state.sample(at, Depth::Full) {
                 tracing::warn!(%error, "workloads could not be read");
             }

@@ -70,6 +70,9 @@ const BACKSTOP: Duration = Duration::from_secs(60);
 /// How long the end waits for jobs that are under way: taking back the memory of a large process takes its time.
 const LAST_RESULTS: Duration = Duration::from_secs(3);
 
+/// How long the end waits for the keeper of cgroups, so that what it did last is told before it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Between two looks while memory comes back, or is about to.
 const RECOVERING: Duration = Duration::from_millis(2);
 
@@ -343,7 +346,7 @@ impl Agent {
                 Event::Reload => self.on_reload(true),
                 Event::Shutdown(why) => {
                     self.hear_what_was_done(&mut wakers).await;
-                    self.keeper.iter().for_each(Keeper::stop);
+                    self.keeper.iter().for_each(|keeper| keeper.end(LAST_WORDS));
                     self.reporter.tell(&Record::Stopping { why });
                     return;
                 }

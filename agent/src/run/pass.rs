@@ -28,8 +28,9 @@ impl Agent {
         }
         self.has_decided(extent, at);
         let before = std::mem::replace(&mut self.history, next);
-        for watch in &mut self.watches {
-            watch.take_thresholds(&plan);
+        // A pass that waits for the end of its victims judges no threshold, and those there are stay what they are.
+        if !plan.thresholds.is_empty() || self.policy.limits.thresholds().is_empty() {
+            self.watches.iter_mut().for_each(|watch| watch.take_thresholds(&plan));
         }
         if self.thresholds.is_empty() {
             self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
@@ -113,7 +114,11 @@ impl Agent {
     }
 
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
-        let Some(target) = self.state.target(&evict.workload) else { return };
+        let Some(target) = self.state.target(&evict.workload) else {
+            // It ended since the snapshot was taken: nobody is to wait for it.
+            self.history.forget_waiting(&evict.workload);
+            return;
+        };
         let own = Duration::from_secs(evict.grace.0);
         let grace = match (&target, evict.strength, evict.signal) {
             (_, Some(Strength::Soft), _) => own,

@@ -19,7 +19,7 @@ use crate::report::{Record, ms};
 use crate::state::Extent;
 use ebb_policy::plan::{KeepReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
-use ebb_policy::{Millis, Plan, Signal, Snapshot, Time};
+use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -310,6 +310,14 @@ impl Agent {
         }
     }
 
+    /// Whether the turn of the regular collection of images has come at `at`.
+    pub(super) fn is_image_collection_due(&self, at: Boot) -> bool {
+        let every = self.policy.limits.options().image_gc_period;
+        let last = self.history.last_image_gc;
+        let now = self.state.clock().time(at);
+        self.runtime.is_some() && every.0 > 0 && last.is_none_or(|last| now.since(last) >= every)
+    }
+
     /// Has what ended since the last decision collected by this one.
     pub(super) fn prepare(&self, snapshot: &mut Snapshot, extent: Extent, at: Boot) {
         if extent == Extent::Quick {
@@ -323,17 +331,15 @@ impl Agent {
             snapshot.exited.extend(runtime.refused.iter().cloned());
         }
         let options = self.policy.limits.options();
-        let passed = |every: Millis, last: Option<Time>| {
-            every.0 > 0 && last.is_none_or(|last| snapshot.taken_at.since(last) >= every)
-        };
-        let (containers, images) = (options.container_gc_period, options.image_gc_period);
-        let ended = (is_due || has_exited) && containers.0 > 0;
-        let containers = ended || passed(containers, self.history.last_container_gc);
+        let every = options.container_gc_period;
+        let last = self.history.last_container_gc;
+        let passed = last.is_none_or(|last| snapshot.taken_at.since(last) >= every);
+        let containers = every.0 > 0 && (is_due || has_exited || passed);
         // Before it is known how full their filesystem is, a collection of images would only use up its turn.
         let disk = self.state.disk();
         let is_known =
             disk.places().is_none() || disk.available(Signal::ImageFsAvailable).is_some();
-        let images = is_known && passed(images, self.history.last_image_gc);
+        let images = is_known && self.is_image_collection_due(at);
         let tasks =
             [(Loop::Eviction, true), (Loop::ContainerGc, containers), (Loop::ImageGc, images)];
         snapshot.tasks =

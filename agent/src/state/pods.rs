@@ -239,7 +239,9 @@ impl Pods {
             let mut workload = known.workload.clone();
             let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));
             workload.stats = self.stats(known, of, snapshot.taken_at);
-            workload.protected = of.and_then(|usage| usage.protected);
+            let runs = of.is_some_and(|usage| usage.has_payload);
+            let nothing = (!runs).then_some(ProtectedReason::NothingRuns);
+            workload.protected = of.and_then(|usage| usage.protected).or(nothing);
             workload.local_limit = of.and_then(|usage| usage.local_limit);
             snapshot.workloads.push(workload);
         }
@@ -371,6 +373,8 @@ struct Usage {
     memory: Option<MemoryUsage>,
     processes: Option<u64>,
     counted: Option<Counted>,
+    /// Something runs beside the sandbox.
+    has_payload: bool,
     /// Why one of its containers must not be ended, if so: then none of them is.
     protected: Option<ProtectedReason>,
     /// Of a container that is at its own limit.
@@ -380,6 +384,7 @@ struct Usage {
 impl Usage {
     fn add(&mut self, workload: &Workload, is_payload: bool) {
         if is_payload {
+            self.has_payload = true;
             self.protected = self.protected.or(workload.protected);
             if workload.local_limit.is_some_and(|limit| limit.at_limit) {
                 self.local_limit = workload.local_limit;

@@ -40,6 +40,66 @@ fn a_runtime_that_hangs_delays_no_decision_about_memory() {
     assert!(!hog.pause.is_killed() && !web.pause.is_killed(), "a sandbox is never killed");
 }
 
+/// Below a threshold the kubelet ends pods without statistics first. One that is known by its manifest alone, or of which only the sandbox is left, has none because there is nothing to end.
+#[test]
+fn pods_of_which_nothing_runs_are_not_ended_in_place_of_the_one_that_takes_the_memory() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let crashed = lab.pod("crashed", &image, 10);
+    lab.world().exit(&crashed.container, 1);
+    std::fs::remove_dir_all(&crashed.payload.path).unwrap();
+    let manifests = lab.dir("manifests");
+    std::fs::create_dir(&manifests).unwrap();
+    for name in ["absent", "crashed", "hog"] {
+        let text = format!(
+            "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
+        );
+        std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
+    }
+    let config = config(CONFIG);
+    let dir = manifests.display().to_string();
+    let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", &dir]);
+    agent.wait("inventory");
+    lab.node.set_available(60);
+    wait_for("the kill of the hog", || hog.payload.is_killed());
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    for record in agent.stop().iter().filter(|record| record["event"] == "planned") {
+        assert_eq!(record["evict"][0]["workload"]["name"], "ns/hog", "{record}");
+    }
+}
+
+/// What is left of an ended pod may take its time to go; the next hog is not to profit by that.
+#[test]
+fn a_second_hog_goes_although_the_sandbox_of_the_first_is_still_there() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let first = lab.pod("first", &image, 1500);
+    let second = lab.pod("second", &image, 1000);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.world().faults.insert("StopPodSandbox".into(), Fault::Hang);
+    lab.node.set_available(60);
+    wait_for("the first kill", || first.payload.is_killed());
+    assert!(!second.payload.is_killed());
+    first.payload.empty();
+    lab.world().exit(&first.container, 137);
+    wait_for("the second kill", || second.payload.is_killed());
+    second.payload.empty();
+    lab.node.set_available(1500);
+    let recovered = agent.wait("recovered");
+    assert_eq!(
+        recovered["available"],
+        1500_u64 << 20,
+        "it is over when memory is back, not before"
+    );
+    agent.stop();
+    assert!(lab.world().sandboxes.len() == 2 && !first.pause.is_killed());
+}
+
 #[test]
 fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collected() {
     let mut lab = Lab::new(Flavour::Containerd2);

@@ -124,9 +124,12 @@ pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
     let settings = Settings { thresholds, arguments, ..Settings::default() };
     let mut agent = Agent::start(test, &settings)?;
     let mut reader = Workload::start("work.slice/reader.service", &["cacher", "500"])?;
-    // Only what was in use when it was taken away is waited for by the kernel's count; a file that is read for the first time is not.
-    wait::until(SOON, "the reader's file is in use", || {
-        reader.cgroup.counter("memory.stat", "active_file ").is_ok_and(|bytes| bytes > 400 << 20)
+    // Only what was in use when it was taken away counts as waited for; a file that is read for the first time does not.
+    let io = format!("/proc/{}/io", reader.actor.pid()?);
+    wait::until(SOON, "the reader has gone round three times", || {
+        let io = fs::read_to_string(&io).unwrap_or_default();
+        let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse::<u64>().ok());
+        read.is_some_and(|bytes| bytes > 3 * (500 << 20))
     })?;
     // What is left then holds only a part of what is read over and over.
     let mut leak = Workload::start("work.slice/leak.service", &["rush", "300", "20"])?;

@@ -98,8 +98,10 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
     let names: Vec<String> = (0..2 * HOGS).map(|n| format!("hog-{n}")).collect();
     let mut hogs = Vec::new();
     for name in &names {
-        // Seldom: each look is a program that is started, and there are eight of them.
-        let script = format!("until [ -e /gate/{name} ]; do sleep 1; done; exec tail /dev/zero");
+        // Seldom: each look is a program that is started, and there are eight of them. What is read then waits to be written to somebody who does not read.
+        let script = format!(
+            "until [ -e /gate/{name} ]; do sleep 1; done; while true; do dd if=/dev/zero bs=64M count=1 | sleep 100000 & sleep 0.3; done"
+        );
         let (_, id) = site.run(&Wanted { name, script: &script, ..Wanted::default() })?;
         hogs.push(id);
     }

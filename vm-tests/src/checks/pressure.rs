@@ -21,7 +21,7 @@ pub(crate) fn images_suffice(test: &TestContext) -> Result<Outcome> {
     let before = Store::inodes_free()?;
     let line = before - u64::from(FILES_COUNT) / 2;
     let fields = format!(
-        "evictionHard:\n  nodefs.inodesFree: {line}\n  memory.available: 20Mi\nimageMinimumGCAge: 0s\n"
+        "evictionHard:\n  nodefs.inodesFree: \"{line}\"\n  memory.available: 20Mi\nimageMinimumGCAge: 0s\n"
     );
     let mut agent = site.agent(test, &fields, "")?;
     let script = format!(
@@ -60,7 +60,8 @@ pub(crate) fn dead_containers_suffice(test: &TestContext) -> Result<Outcome> {
     until_gate("full")?;
     let line = before - EACH - EACH / 2;
     ensure!(Store::inodes_free()? < line, "there is no pressure");
-    let fields = format!("evictionHard:\n  nodefs.inodesFree: {line}\n  memory.available: 20Mi\n");
+    let fields =
+        format!("evictionHard:\n  nodefs.inodesFree: \"{line}\"\n  memory.available: 20Mi\n");
     let mut agent = site.agent(test, &fields, "  containerGCPeriod: 0s\n")?;
     site.until_removed(&dead, SOON)?;
     agent.wait_for(SOON, "the pressure is over", |record| is(record, "recovered"))?;
@@ -197,7 +198,7 @@ fn lowest_first(test: &TestContext, order: &Order) -> Result<Outcome> {
     hog("low", 0, *low)?;
     let high_id = hog("high", 999_999_999, *high)?;
     let line = left()? - (low + high) + low / 2;
-    let fields = format!("{NO_IMAGES}evictionHard:\n  {signal}: {line}\n");
+    let fields = format!("{NO_IMAGES}evictionHard:\n  {signal}: \"{line}\"\n");
     let mut agent = site.agent(test, &fields, "")?;
     open_gate("go")?;
     agent.wait_for(SOON, "somebody has gone", |record| is(record, "departed"))?;

@@ -98,6 +98,8 @@ pub enum ProtectedReason {
     OomScoreAdj,
     /// It is a kernel thread.
     KernelThread,
+    /// It is a pod of which nothing runs but perhaps its sandbox: to end it would free nothing and keep others from being ended.
+    NothingRuns,
 }
 
 /// What its owner or the configuration says about ending it among its equals.
