@@ -59,6 +59,11 @@ fn exits(test: &TestContext) -> Result<Vec<Duration>> {
         took.push(ended.elapsed());
         refused += agent.records().iter().skip(before).filter(|r| is(r, "notRemoved")).count();
         ensure!(!site.containers()?.contains(&id), "it is still there in round {round}");
+        // It takes long: whoever ends it early is to have had something of it.
+        if (round + 1) % 10 == 0 {
+            let worst = took.iter().max().copied().unwrap_or_default();
+            runner::note(test, &format!("{} of {EXITS}, at worst {worst:.0?}", round + 1))?;
+        }
     }
     took.sort_unstable();
     runner::note(test, &format!("{EXITS} exits, {refused} times refused first"))?;
