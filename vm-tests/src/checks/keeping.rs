@@ -34,8 +34,8 @@ struct Repairs {
 pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
     on_fresh_tree(|| {
         let Repairs { made, noticed } = repairs(test)?;
-        // One that the emulator held up is not ebb's.
-        let late = noticed.get(noticed.len().saturating_sub(2)).copied().unwrap_or_default();
+        // How soon the slowest are is for `cargo xtask bench keeper` on a machine that does nothing else: here the emulator holds some up.
+        let most = noticed.get(noticed.len() * 9 / 10).copied().context("nothing was repaired")?;
         let slowest = noticed.last().copied().unwrap_or_default();
         runner::note(
             test,
@@ -46,7 +46,10 @@ pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
                 at(&made, 100)
             ),
         )?;
-        ensure!(late <= 100.0, "repairs took {late} and {slowest} ms from being noticed");
+        let text = format!(
+            "nine of ten repairs took up to {most} ms from being noticed, the slowest {slowest}"
+        );
+        ensure!(most <= 100.0 && slowest <= 1000.0, "{text}");
         Ok(Outcome::Passed)
     })
 }
