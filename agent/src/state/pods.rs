@@ -239,9 +239,8 @@ impl Pods {
             let mut workload = known.workload.clone();
             let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));
             workload.stats = self.stats(known, of, snapshot.taken_at);
-            let runs = of.is_some_and(|usage| usage.has_payload);
-            let nothing = (!runs).then_some(ProtectedReason::NothingRuns);
-            workload.protected = of.and_then(|usage| usage.protected).or(nothing);
+            let runs = of.filter(|usage| usage.has_payload);
+            workload.protected = runs.map_or(Some(ProtectedReason::NothingRuns), |u| u.protected);
             workload.local_limit = of.and_then(|usage| usage.local_limit);
             snapshot.workloads.push(workload);
         }

@@ -49,14 +49,7 @@ fn pods_of_which_nothing_runs_are_not_ended_in_place_of_the_one_that_takes_the_m
     let crashed = lab.pod("crashed", &image, 10);
     lab.world().exit(&crashed.container, 1);
     std::fs::remove_dir_all(&crashed.payload.path).unwrap();
-    let manifests = lab.dir("manifests");
-    std::fs::create_dir(&manifests).unwrap();
-    for name in ["absent", "crashed", "hog"] {
-        let text = format!(
-            "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
-        );
-        std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
-    }
+    let manifests = lab.manifests(&["absent", "crashed", "hog"]);
     let config = config(CONFIG);
     let dir = manifests.display().to_string();
     let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", &dir]);

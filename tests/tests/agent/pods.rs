@@ -42,6 +42,19 @@ impl Lab {
         self.runtime.dir().join(name)
     }
 
+    /// A directory with a manifest for each of these pods.
+    pub(crate) fn manifests(&self, pods: &[&str]) -> std::path::PathBuf {
+        let manifests = self.dir("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        for name in pods {
+            let text = format!(
+                "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
+            );
+            std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
+        }
+        manifests
+    }
+
     fn args(&self) -> Vec<String> {
         let socket = self.runtime.socket().display().to_string();
         let dir = |name| path(&self.runtime, name);
@@ -277,14 +290,7 @@ fn what_is_left_of_a_pod_goes_when_its_manifest_is_seen_to_be_gone() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let over = lab.pod("over", &image, 10);
-    let manifests = lab.dir("manifests");
-    std::fs::create_dir(&manifests).unwrap();
-    for name in ["over", "web"] {
-        let text = format!(
-            "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
-        );
-        std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
-    }
+    let manifests = lab.manifests(&["over", "web"]);
     {
         let mut world = lab.world();
         world.exit(&over.container, 0);
@@ -337,16 +343,7 @@ fn logs_of_pods_that_are_gone_go_and_names_that_do_not_parse_stay() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let pod = lab.pod("web", &image, 10);
-    let manifests = lab.dir("manifests");
-    std::fs::create_dir(&manifests).unwrap();
-    std::fs::write(
-        manifests.join("web.yaml"),
-        format!(
-            "kind: Pod\nmetadata: {{name: web, namespace: ns, uid: {}}}\nspec: {{}}\n",
-            pod.uid
-        ),
-    )
-    .unwrap();
+    let manifests = lab.manifests(&["web"]);
     for name in [format!("ns_web_{}", pod.uid), "ns_gone_0a1b".into(), "what is this".into()] {
         std::fs::create_dir_all(lab.dir("pods").join(name).join("main")).unwrap();
     }

@@ -11,6 +11,7 @@
 //! ```
 //! Lines, not frames: a guest that crashes leaves every verdict it had reached, and a person can read the log.
 //! Text that does not start with `@@` is not part of the protocol and is ignored.
+pub mod figures;
 pub mod images;
 
 use std::fmt;

@@ -7,11 +7,3 @@ pub(crate) mod programs;
 pub(crate) mod race;
 pub(crate) mod reflex;
 pub(crate) mod sweep;
-
-/// The nearest rank of sorted times; `None` of none.
-pub(crate) fn percentile(
-    sorted: &[std::time::Duration],
-    percent: usize,
-) -> Option<std::time::Duration> {
-    sorted.get((sorted.len() * percent).div_ceil(100).max(1) - 1).copied()
-}

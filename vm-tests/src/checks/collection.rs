@@ -1,11 +1,11 @@
 //! What is dead or unused goes, on the real containerd: how soon, how much, and what happens when either side dies in the middle.
 use crate::agent::is;
-use crate::bench;
 use crate::containerd::{Daemon, Pod, SOON, Site, Store, Wanted, ctr, version};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{runner, wait};
 use anyhow::{Context, Result, ensure};
 use ebb_cri::launch::ContainerSpec;
+use ebb_vm_protocol::figures::percentile;
 use ebb_vm_protocol::images::{APP, PAUSE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,7 +23,7 @@ const FOR_EVER: &str = "trap 'exit 0' TERM; while true; do sleep 1; done";
 /// From the kernel's end of a container to the end of its removal.
 pub(crate) fn within_a_second(test: &TestContext) -> Result<Outcome> {
     let took = exits(test)?;
-    let rank = |percent| bench::percentile(&took, percent).context("nothing was removed");
+    let rank = |percent| percentile(&took, percent).context("nothing was removed");
     let (p50, p99, worst) = (rank(50)?, rank(99)?, rank(100)?);
     let text = format!("removed after {p50:.0?} p50, {p99:.0?} p99, {worst:.0?} at worst");
     runner::note(test, &text)?;

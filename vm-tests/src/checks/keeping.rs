@@ -1,11 +1,11 @@
 //! Cgroups held to their plan while ebb runs: how soon a new pod has its values, and how soon a changed file is right again.
 use super::enforcement::{keeper, make_containers, ms, on_fresh_tree, planned, uid, write_pods};
 use crate::agent::is;
-use crate::bench;
 use crate::cgroup::Cgroup;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
 use anyhow::{Context, Result, ensure};
+use ebb_vm_protocol::figures::percentile;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
     on_fresh_tree(|| {
         let Repairs { made, noticed } = repairs(test)?;
         // How soon the slowest are is for `cargo xtask bench keeper` on a machine that does nothing else: here the emulator holds some up.
-        let most = noticed.get(noticed.len() * 9 / 10).copied().context("nothing was repaired")?;
+        let most = percentile(&noticed, 90).context("nothing was repaired")?;
         let slowest = noticed.last().copied().unwrap_or_default();
         runner::note(
             test,
@@ -171,5 +171,5 @@ fn inject(cgroup: &Cgroup, file: &str, right: &str) -> Option<(&'static str, Ins
 
 /// A nearest rank in milliseconds.
 fn at(times: &[Duration], percent: usize) -> f64 {
-    bench::percentile(times, percent).map_or(f64::NAN, ms)
+    percentile(times, percent).map_or(f64::NAN, ms)
 }

@@ -1,10 +1,6 @@
 //! Numbers as the tables of `docs/benchmarks.md` show them.
 
-/// The nearest rank of sorted values; `None` of none.
-pub(super) fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    sorted.get(rank).copied()
-}
+pub(super) use ebb_vm_protocol::figures::percentile;
 
 /// Microseconds as milliseconds with one digit, cut off.
 pub(super) fn ms(micros: u64) -> String {

@@ -91,7 +91,7 @@ fn a_pod_uses_what_its_containers_and_its_sandbox_use_and_other_cgroups_stay_wor
 }
 
 #[test]
-fn a_protected_container_protects_its_pod_and_a_protected_sandbox_does_not() {
+fn a_pod_is_kept_for_a_protected_container_or_for_none_running_and_not_for_its_sandbox() {
     let pods = one_pod();
     let protected = |path| {
         let (path, mut workload) = cgroup(path, 1);
@@ -99,8 +99,11 @@ fn a_protected_container_protects_its_pod_and_a_protected_sandbox_does_not() {
         (path, workload)
     };
     let of = |cgroups| snapshot(&pods, cgroups).workloads[0].protected;
-    assert_eq!(of(vec![protected("kubepods/podu1/s-u1")]), None);
+    let sandbox = || protected("kubepods/podu1/s-u1");
+    assert_eq!(of(vec![sandbox(), cgroup("kubepods/podu1/c1", 1)]), None);
     assert_eq!(of(vec![protected("kubepods/podu1/c1")]), Some(ProtectedReason::Runtime));
+    assert_eq!(of(vec![sandbox()]), Some(ProtectedReason::NothingRuns));
+    assert_eq!(of(Vec::new()), Some(ProtectedReason::NothingRuns));
 }
 
 #[test]
