@@ -88,6 +88,9 @@ impl Agent {
         self.disk.told_stuck = false;
         self.tell_of_failures(&reading);
         self.state.disk_mut().observe(reading);
+        if self.has_unknown_disk_thresholds() {
+            self.resolve_thresholds(at);
+        }
         let mut matters = false;
         for n in 0..self.watches.len() {
             if self.watches.get(n).is_some_and(Watch::is_quick) {
@@ -105,7 +108,7 @@ impl Agent {
         let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
-        if matters || self.has_unknown_disk_thresholds() || self.is_image_collection_due(at) {
+        if matters || self.is_image_collection_due(at) {
             if let Err(error) = self.state.sample(at, Depth::Full) {
                 tracing::warn!(%error, "workloads could not be read");
             }
@@ -114,12 +117,12 @@ impl Agent {
         self.close_episodes(at);
     }
 
-    /// Whether thresholds are configured of which nothing is known yet: a part of a filesystem is a number of bytes only once its size is known, and that is for a decision to find.
+    /// Whether thresholds are configured that are not known yet, on a filesystem that is.
     fn has_unknown_disk_thresholds(&self) -> bool {
         let configured = self.policy.limits.thresholds().iter();
         let on_disk = |signal| self.watches.iter().find(|w| w.signal == signal && !w.is_quick());
         let mut watches = configured.filter_map(|threshold| on_disk(threshold.signal));
-        watches.any(|watch| watch.nearest.is_none())
+        watches.any(|w| w.nearest.is_none() && self.state.available(w.signal).is_some())
     }
 
     /// Tells once of each filesystem that cannot be read, until that changes.

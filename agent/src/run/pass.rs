@@ -1,7 +1,7 @@
 //! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
 
 use super::Agent;
-use super::watch::need;
+use super::watch::{Watch, need};
 use crate::act::{LastResort, Mode, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
@@ -28,10 +28,7 @@ impl Agent {
         }
         self.has_decided(extent, at);
         let before = std::mem::replace(&mut self.history, next);
-        // A pass that waits for the end of its victims judges no threshold, and those there are stay what they are.
-        if !plan.thresholds.is_empty() || self.policy.limits.thresholds().is_empty() {
-            self.watches.iter_mut().for_each(|watch| watch.take_thresholds(&plan));
-        }
+        self.take_thresholds(&plan, extent);
         if self.thresholds.is_empty() {
             self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
         }
@@ -69,6 +66,23 @@ impl Agent {
         if let Some(episode) = watch.and_then(|w| w.episode.as_mut()) {
             episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
         }
+    }
+
+    /// Finds out what thresholds on disk are: parts of a filesystem, which are numbers only once its size is known.
+    pub(super) fn resolve_thresholds(&mut self, at: Boot) {
+        let (_, plan, _) = self.decide_on(at, Extent::Everything);
+        self.take_thresholds(&plan, Extent::Everything);
+    }
+
+    fn take_thresholds(&mut self, plan: &Plan, extent: Extent) {
+        // A pass that waits for the end of its victims judges no threshold, and those there are stay what they are.
+        if plan.thresholds.is_empty() && !self.policy.limits.thresholds().is_empty() {
+            return;
+        }
+        // One that leaves disk out says nothing about thresholds on disk.
+        let judged = |watch: &&mut Watch| extent == Extent::Everything || watch.is_quick();
+        let watches = self.watches.iter_mut().filter(judged);
+        watches.for_each(|watch| watch.take_thresholds(plan));
     }
 
     /// Decides on what is known at `at`; nothing of it is done or remembered yet.

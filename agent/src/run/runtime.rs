@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!                 ┌───────────────────────── idle ◄───────────────────────────┐
-//!  plan removes ──┘                                                            │ listed again and
-//!        └──► working: one list of removals is with the session ─ all done ─► settling: disk read again
+//!  plan removes ──┘                                                            │ listed again, and disk read until
+//!        └──► working: one list of removals is with the session ─ all done ─► settling: it has what they free
 //! ```
 //! A plan that removes images is made on a fresh list of them (see `fresh`).
 //! While removals are under way disk is not judged: what they free is not there yet, and a pod that is ended for want of it would be ended for nothing.
@@ -40,6 +40,9 @@ const AGAIN_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// A sandbox that is still there this long after the runtime was asked to stop it is asked for again.
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
+
+/// What removed containers have written is gone from disk within this. A runtime forgets a container at once, and deletes its files when it next tidies up.
+const TIDIED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The loop's side of the session.
 #[derive(Debug)]
@@ -247,24 +250,32 @@ impl Agent {
 
     /// Takes in one more fact about removals under way; when all are in, tells what came of it and decides again.
     fn settle(&mut self, note: impl FnOnce(&mut Collecting)) {
+        let is_short = self.watches.iter().any(|watch| !watch.is_quick() && watch.is_below());
         let Some(collecting) = self.collecting_mut() else { return };
         note(collecting);
         if !(collecting.listed && collecting.read) {
             return;
         }
+        let now = Boot::now();
+        let is_recent = collecting.done.is_some_and(|done| now.since(done) < TIDIED_WITHIN);
+        if is_short && is_recent && collecting.containers_removed > 0 {
+            // The next reading tells.
+            collecting.read = false;
+            return;
+        }
         let Some(runtime) = &mut self.runtime else { return };
         let Some(collecting) = runtime.collecting.take() else { return };
-        runtime.follow_up(&collecting, Boot::now());
-        let now = self.state.disk().available(Signal::ImageFsAvailable);
-        let freed = collecting.available.zip(now).filter(|_| collecting.images > 0);
+        runtime.follow_up(&collecting, now);
+        let left = self.state.disk().available(Signal::ImageFsAvailable);
+        let freed = collecting.available.zip(left).filter(|_| collecting.images > 0);
         self.reporter.tell(&Record::Collected {
             removed: collecting.removed,
             left_alone: collecting.left_alone,
             expected: (collecting.images > 0).then_some(collecting.expected),
-            measured: freed.map(|(before, now)| {
-                i64::try_from(now).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
+            measured: freed.map(|(before, left)| {
+                i64::try_from(left).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
             }),
-            took_ms: ms(Boot::now().since(collecting.begun)),
+            took_ms: ms(now.since(collecting.begun)),
         });
         self.look(true);
     }

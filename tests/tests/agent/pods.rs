@@ -408,6 +408,22 @@ fn a_runtime_killed_in_the_middle_of_a_collection_loses_nothing() {
     assert!(lab.world().containers.contains_key(&pod.container), "the running one stays");
 }
 
+/// While images are being removed only memory and task ids are decided on. That is no word about disk.
+#[test]
+fn a_disk_that_is_short_stays_so_while_images_are_being_removed() {
+    let lab = Lab::new(Flavour::Containerd2);
+    lab.world().add_image("a:1", &[("a", 1)]);
+    lab.world().faults.insert("RemoveImage".into(), Fault::Late(Duration::from_secs(2)));
+    let never = "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\n";
+    let short = CONFIG.replace("evictionHard:\n", "evictionHard:\n  nodefs.available: \"99%\"\n");
+    let config = config(&format!("{never}{short}"));
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    assert_eq!(agent.wait("crossed")["signal"], "nodefs.available");
+    agent.wait("removed");
+    let records = agent.stop();
+    assert!(!kinds(&records).contains(&"recovered"), "{:?}", kinds(&records));
+}
+
 #[test]
 fn what_changed_since_the_plan_is_left_alone() {
     let mut lab = Lab::new(Flavour::Containerd2);
