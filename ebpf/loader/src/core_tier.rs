@@ -5,6 +5,7 @@
 //! wants from an object at once, and one by one when that fails.
 mod batch;
 mod kernel_types;
+mod nothing;
 mod runs;
 mod trigger;
 mod walk;
@@ -12,6 +13,7 @@ mod window;
 
 pub(crate) use batch::read_all;
 pub(crate) use kernel_types::KernelTypes;
+pub(crate) use nothing::Nothing;
 pub(crate) use runs::{cost, play, skipped_runs};
 pub(crate) use trigger::{OBJECT as TRIGGER_OBJECT, Trigger};
 pub(crate) use walk::{OBJECT as SWEEP_OBJECT, Walk};

@@ -1,14 +1,16 @@
 //! What programs cost whoever runs into them, as the kernel measures it while somebody asks it to: see [`Probes::costs`](crate::Probes::costs).
+use crate::core_tier::Nothing;
 use aya::sys::{Stats, enable_stats};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The kernel measures as long as this is held. It needs privileges, and costs each run two looks at a clock, which are part of what it finds.
+/// The kernel measures as long as this is held. It needs privileges, and costs each run two looks at a clock, one of which is part of what it finds: see [`Meter::own`].
 #[derive(Debug)]
 pub struct Meter {
     /// Closing it ends the measuring.
     _held: OwnedFd,
+    nothing: Nothing,
 }
 
 /// What one program has cost so far.
@@ -29,7 +31,15 @@ impl Meter {
     /// When the kernel does not let this process ask for it.
     pub fn start() -> io::Result<Self> {
         let held = enable_stats(Stats::RunTime).map_err(io::Error::other)?;
-        Ok(Self { _held: held })
+        Ok(Self { _held: held, nothing: Nothing::attach()? })
+    }
+
+    /// What it has found of a program that does nothing and runs wherever a task is made: that much of every run is the measuring itself.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn own(&self) -> io::Result<Cost> {
+        self.nothing.cost()
     }
 }
 
@@ -39,6 +49,15 @@ impl Cost {
     pub fn each(&self) -> Option<u64> {
         let total = u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX);
         total.checked_div(self.runs)
+    }
+
+    /// The same without what the measuring took of each run.
+    #[must_use]
+    pub fn without(self, own: &Self) -> Self {
+        let each = own.time.checked_div(u32::try_from(own.runs).unwrap_or(u32::MAX));
+        let runs = u32::try_from(self.runs).unwrap_or(u32::MAX);
+        let own = each.unwrap_or_default().saturating_mul(runs);
+        Self { time: self.time.saturating_sub(own), ..self }
     }
 }
 
@@ -70,5 +89,13 @@ mod tests {
         let costs = [cost("direct_reclaim_begin", 2, 2000), cost("memstall_leave", 0, 0)];
         assert_eq!(share(&costs, 10_000, 1000), 1000);
         assert_eq!(costs[1].each(), None);
+    }
+
+    #[test]
+    fn what_the_measuring_takes_is_taken_off_each_run_and_never_more_than_there_is() {
+        let cost = |runs, ns| Cost { program: "fork", runs, time: Duration::from_nanos(ns) };
+        assert_eq!(cost(10, 2000).without(&cost(4, 200)), cost(10, 1500));
+        assert_eq!(cost(10, 300).without(&cost(4, 200)), cost(10, 0));
+        assert_eq!(cost(10, 300).without(&cost(0, 0)), cost(10, 300));
     }
 }
