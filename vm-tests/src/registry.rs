@@ -97,6 +97,12 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_killed_runtime_is_found_again", "containerd", 240, runtime::survives_a_restart),
     test("a_hung_runtime_costs_one_deadline", "containerd", 180, runtime::survives_a_hang),
     test("pods_of_a_runtime_are_held_to_its_word", "containerd", 240, runtime_pods::held),
+    test(
+        "a_project_quota_counts_what_is_deleted_and_open",
+        "containerd",
+        240,
+        pressure::project_quotas,
+    ),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 

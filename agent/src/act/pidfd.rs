@@ -1,6 +1,6 @@
 //! Process descriptors: a hold on one process that can never become a hold on another.
 //!
-//! All of ebb's system calls without a safe wrapper in `nix` are here.
+//! Its system calls have no safe wrapper in `nix`.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};

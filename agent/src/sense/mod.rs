@@ -21,6 +21,7 @@ pub mod meminfo;
 pub mod node;
 pub mod process;
 pub mod psi;
+mod quota;
 pub mod runtime;
 pub mod sweep;
 pub mod tree;

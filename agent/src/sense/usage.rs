@@ -1,12 +1,15 @@
-//! What directories take up on disk, walked a bounded number of entries at a time.
+//! What directories take up on disk: by their project quota where they have one, else walked a bounded number of entries at a time.
 //!
 //! ```text
-//!  directories ─► Survey ──step(budget)──► … ──► usage of each, as of its last whole walk
+//!                         ┌─ a project of its own ─► one question ─┐
+//!  directories ─► Survey ─┤                                        ├─► usage of each
+//!                         └─ step(budget) ─► … ─► a whole walk ────┘
 //! ```
 //! A walk of a large directory costs seconds of disk and processor, so it is never done in one go: each [`Survey::step`] looks at no more entries than it is allowed, and the next goes on from there.
 //! Until a directory has been walked once its usage is not known; from then on the last whole walk stands.
 //! Links are not followed, other filesystems not entered, and a file with several names in one directory counts once.
 
+use super::quota;
 use ebb_policy::snapshot::FsUsage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, ReadDir};
@@ -23,6 +26,8 @@ pub struct Survey {
     /// Which is next, once the present walk is done.
     next: usize,
     walk: Option<Walk>,
+    /// Projects that belong to one of the directories alone; looked up once a round.
+    projects: Option<BTreeMap<PathBuf, u32>>,
     found: BTreeMap<PathBuf, FsUsage>,
 }
 
@@ -38,20 +43,33 @@ impl Survey {
         let reached = self.dirs.get(self.next);
         self.next = reached.map_or(0, |dir| dirs.partition_point(|other| other < dir));
         self.dirs = dirs;
+        self.projects = None;
     }
 
     /// Looks at up to `budget` more entries; returns whether every directory has been walked since the last time this was so.
     pub fn step(&mut self, budget: u64) -> bool {
         let mut left = budget;
+        let dirs = &self.dirs;
+        let projects = self.projects.get_or_insert_with(|| {
+            let of = |dir: &PathBuf| Some((dir.clone(), quota::project_of(dir)?));
+            of_one_alone(dirs.iter().filter_map(of).collect())
+        });
         while left > 0 {
             let walk = match &mut self.walk {
                 Some(walk) => walk,
                 None => {
                     let Some(dir) = self.dirs.get(self.next) else {
                         self.next = 0;
+                        self.projects = None;
                         return true;
                     };
                     self.next += 1;
+                    let usage = projects.get(dir).and_then(|project| quota::usage(dir, *project));
+                    if let Some(usage) = usage {
+                        self.found.insert(dir.clone(), usage);
+                        left -= 1;
+                        continue;
+                    }
                     self.walk.insert(Walk::begin(dir))
                 }
             };
@@ -77,6 +95,16 @@ impl Survey {
     pub fn usage(&self, dir: &Path) -> Option<FsUsage> {
         self.found.get(dir).copied()
     }
+}
+
+/// Without those projects that several directories have: their total says nothing about any one of them.
+fn of_one_alone(mut projects: BTreeMap<PathBuf, u32>) -> BTreeMap<PathBuf, u32> {
+    let mut times = BTreeMap::<u32, usize>::new();
+    for project in projects.values() {
+        *times.entry(*project).or_default() += 1;
+    }
+    projects.retain(|_, project| times.get(project) == Some(&1));
+    projects
 }
 
 /// A walk that is under way.
@@ -182,6 +210,16 @@ mod tests {
         // Two directories, ten files one of which has a second name, a link.
         assert_eq!(usage.inodes_used, Some(13));
         assert!((200_000..260_000).contains(&usage.used_bytes.unwrap()), "{usage:?}");
+    }
+
+    #[test]
+    fn a_project_of_several_directories_speaks_for_none_of_them() {
+        let of = |projects: [(&str, u32); 3]| {
+            let projects = projects.map(|(dir, project)| (PathBuf::from(dir), project));
+            of_one_alone(BTreeMap::from(projects)).into_values().collect::<Vec<_>>()
+        };
+        assert_eq!(of([("a", 1), ("b", 2), ("c", 3)]), [1, 2, 3]);
+        assert_eq!(of([("a", 7), ("b", 2), ("c", 7)]), [2]);
     }
 
     #[test]

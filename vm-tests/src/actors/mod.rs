@@ -71,6 +71,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         ["shared", mib] => memory::shared(number(mib)?),
         ["cached", mib] => storage::cached(number(mib)?),
         ["cacher", mib] => storage::cacher(number(mib)?),
+        ["mapper", mib] => storage::mapper(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),
         ["bomb", most] => processes::bomb(cgroup, number(most)?),

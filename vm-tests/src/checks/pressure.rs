@@ -2,11 +2,12 @@
 //!
 //! Sizes are those of a store of 128 MiB; images and pods share one filesystem unless a test says otherwise.
 use crate::agent::{Agent, is, name_of};
-use crate::containerd::{GATE, SOON, Site, Store, Wanted, open_gate, until_gate};
+use crate::containerd::{GATE, SOON, Site, Store, Wanted, open_gate, until_gate, volume_of};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
 use ebb_vm_protocol::images::{FILES, FILES_COUNT, IMAGES};
+use nix::errno::Errno;
 use std::fs;
 use std::time::Duration;
 
@@ -113,6 +114,50 @@ pub(crate) fn local_limits(test: &TestContext) -> Result<Outcome> {
         ensure!(site.runs(id)?, "one that is under its limit was ended");
     }
     agent.stop()?;
+    Ok(Outcome::Passed)
+}
+
+/// A volume with a project of its own counts what is deleted and still open; a project that several volumes share, or that begins above them, says nothing about one of them.
+pub(crate) fn project_quotas(test: &TestContext) -> Result<Outcome> {
+    // SAFETY: without a descriptor nothing is looked at, least of all the null pointer.
+    unsafe { libc::syscall(libc::SYS_quotactl_fd, -1, 0, 0, std::ptr::null::<u8>()) };
+    if Errno::last() == Errno::ENOSYS {
+        return Ok(Outcome::Skipped("quotactl_fd is from 5.14".to_owned()));
+    }
+    const LIMITED: (&str, &str) = ("data", "{sizeLimit: 4Mi}");
+    let site = Site::new(false)?;
+    let project = |pod: &str, volume: &str, project: u32| {
+        let dir = volume_of(pod, volume);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        Store::give_project(&dir, project)
+    };
+    project("own", "data", 7)?;
+    project("sharing", "data", 8)?;
+    project("writing", "data", 8)?;
+    // The directory of the pod's volumes, before there are any.
+    project("below", "", 9)?;
+    let dd = "dd if=/dev/zero bs=1024 count=5000";
+    let own = format!("exec 3>/data/f; {dd} >&3; rm /data/f; : > {GATE}/own; {STAY}");
+    let writing = format!("{dd} of=/data/f; : > {GATE}/writing; {STAY}");
+    let below = format!("{dd} of=/free/f; : > {GATE}/below; {STAY}");
+    let both = &[LIMITED, ("free", "{}")];
+    let wanted = |name, volumes, script| Wanted { name, volumes, script, ..Wanted::default() };
+    let mut ids = Vec::new();
+    for pod in [
+        wanted("own", &[LIMITED][..], own.as_str()),
+        wanted("sharing", &[LIMITED], STAY),
+        wanted("writing", &[("data", "{}")], &writing),
+        wanted("below", both, &below),
+    ] {
+        ids.push(site.run(&pod)?.1);
+    }
+    ["own", "writing", "below"].into_iter().try_for_each(until_gate)?;
+    let fields = format!("{NO_IMAGES}evictionHard:\n  memory.available: 20Mi\n");
+    let mut agent = site.agent(test, &fields, "")?;
+    agent.wait_for(SOON, "the one with a project of its own has gone", |r| is(r, "departed"))?;
+    ensure!(departed(&mut agent) == ["own"], "ended: {:?}", departed(&mut agent));
+    let stay: Vec<&str> = ids.iter().skip(1).map(String::as_str).collect();
+    nobody_went_but(&site, agent, &stay, 1)?;
     Ok(Outcome::Passed)
 }
 

@@ -181,7 +181,7 @@ fn manifest_of(pod: &str) -> PathBuf {
 }
 
 /// Where a volume is on the node.
-fn volume_of(pod: &str, volume: &str) -> PathBuf {
+pub(crate) fn volume_of(pod: &str, volume: &str) -> PathBuf {
     let dir = Store::kubelet().join(format!("pods/uid-{pod}/volumes/kubernetes.io~empty-dir"));
     dir.join(volume)
 }

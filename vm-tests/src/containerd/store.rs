@@ -1,5 +1,6 @@
 //! The filesystem of containerd's root: an ext4 of its own in a file, small enough to be filled and emptied in a test.
 //!
+//! It keeps totals of projects, so a directory can be given a quota's project as a kubelet does.
 //! It holds images and writable layers, and a directory that stands for the kubelet's: an agent that is given that one
 //! sees one filesystem for everything, any other sees images apart.
 use super::daemon::{ROOT, load};
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::fcntl::posix_fallocate;
 use nix::sys::statvfs::{Statvfs, statvfs};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,34 @@ const FILE: &str = "/var/store.ext4";
 const MIB: u64 = 128;
 const INODES: u32 = 16_384;
 const BALLAST: &str = "/var/lib/containerd/ballast";
+
+/// `FS_XFLAG_PROJINHERIT` of linux/fs.h.
+const INHERITED: u32 = 0x200;
+
+/// `struct fsxattr` of linux/fs.h.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Attributes {
+    flags: u32,
+    sizes: [u32; 2],
+    project: u32,
+    rest: [u32; 3],
+}
+
+nix::ioctl_read!(
+    /// `FS_IOC_FSGETXATTR`.
+    get_attributes,
+    b'X',
+    31,
+    Attributes
+);
+nix::ioctl_write_ptr!(
+    /// `FS_IOC_FSSETXATTR`.
+    set_attributes,
+    b'X',
+    32,
+    Attributes
+);
 
 /// That filesystem.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +56,14 @@ impl Store {
         if mounts.lines().any(|line| line.split(' ').nth(1) == Some(ROOT)) {
             return Ok(());
         }
-        load("loop")?;
+        ["loop", "quota_tree", "quota_v2"].into_iter().try_for_each(load)?;
         fs::create_dir_all(ROOT).with_context(|| format!("cannot create {ROOT}"))?;
         let file = File::create(FILE).with_context(|| format!("cannot create {FILE}"))?;
         file.set_len(MIB << 20).with_context(|| format!("cannot make {FILE} larger"))?;
         let mut format = Command::new("/usr/sbin/mke2fs");
-        format.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0"]);
-        run(format.args(["-E", "lazy_itable_init=1", "-N", &INODES.to_string(), FILE]))?;
+        format.args(["-q", "-t", "ext4", "-O", "^has_journal,quota,project", "-m", "0"]);
+        let extended = "lazy_itable_init=1,quotatype=prjquota";
+        run(format.args(["-I", "256", "-E", extended, "-N", &INODES.to_string(), FILE]))?;
         let mut mount = Command::new("busybox");
         run(mount.args(["mount", "-t", "ext4", "-o", "loop", FILE, ROOT]))
     }
@@ -40,6 +71,20 @@ impl Store {
     /// What stands for the kubelet's directory.
     pub(crate) fn kubelet() -> PathBuf {
         Path::new(ROOT).join("kubelet")
+    }
+
+    /// Give a directory, and what is made in it from now on, a project.
+    pub(crate) fn give_project(dir: &Path, project: u32) -> Result<()> {
+        let file = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+        let mut attributes = Attributes::default();
+        // SAFETY: the descriptor is open during the calls, and the kernel reads and writes one fsxattr where there is one.
+        unsafe {
+            get_attributes(file.as_raw_fd(), &raw mut attributes)?;
+            attributes.project = project;
+            attributes.flags |= INHERITED;
+            set_attributes(file.as_raw_fd(), &raw const attributes)?;
+        }
+        Ok(())
     }
 
     /// How full it is, percent, as the kubelet rounds it.

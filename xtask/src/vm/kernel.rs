@@ -17,8 +17,13 @@ pub(crate) struct Image {
     pub(crate) modules: Vec<PathBuf>,
 }
 
-/// Below a kernel's directory of modules. Neither needs another one.
-const MODULES: [&str; 2] = ["kernel/fs/overlayfs/overlay.ko", "kernel/drivers/block/loop.ko"];
+/// Below a kernel's directory of modules. None needs one that stands behind it.
+const MODULES: [&str; 4] = [
+    "kernel/fs/overlayfs/overlay.ko",
+    "kernel/drivers/block/loop.ko",
+    "kernel/fs/quota/quota_tree.ko",
+    "kernel/fs/quota/quota_v2.ko",
+];
 
 /// Fetch the newest package that fits and take the image out of it, with the modules that containers want; everything
 /// else the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
@@ -38,12 +43,13 @@ pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
     // From 7.0 on modules have a package of their own.
     let of_modules = package.replacen("linux-binary-", "linux-modules-", 1);
     let store = dir.join(format!("{}.modules", stem.to_string_lossy()));
-    if !store.exists() {
+    let name = |path: &&str| path.rsplit('/').next().map(|name| store.join(name));
+    let modules: Vec<PathBuf> = MODULES.iter().filter_map(name).collect();
+    // One that an older version of this program has filled may lack some.
+    if !modules.iter().all(|module| module.exists()) {
         let deb = suite.fetch(&[of_modules])?.remove(0);
         extract_modules(&deb, release, &store)?;
     }
-    let name = |path: &str| path.rsplit('/').next().map(|name| store.join(name));
-    let modules = MODULES.iter().filter_map(|path| name(path)).collect();
     println!("vm: {} is {package} of {}", kernel.name, kernel.suite);
     Ok(Image { release: release.to_owned(), vmlinuz, modules })
 }
@@ -65,11 +71,13 @@ fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
         let name = found.file_name().context("a module without a name")?;
         fs::rename(found, partial.join(name)).with_context(|| format!("cannot store {path}"))?;
     }
-    // Whoever was faster made the same.
-    if fs::rename(&partial, to).is_err() {
-        sh::run(Command::new("rm").arg("-rf").arg(&partial))?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for module in fs::read_dir(&partial).context("cannot list the modules")? {
+        let module = module.context("cannot list the modules")?;
+        // Whoever was faster made the same.
+        fs::rename(module.path(), to.join(module.file_name())).context("cannot store a module")?;
     }
-    sh::run(Command::new("rm").arg("-rf").arg(&dir))
+    sh::run(Command::new("rm").arg("-rf").args([&partial, &dir]))
 }
 
 fn extract(deb: &Path, release: &str, to: &Path) -> Result<()> {
