@@ -18,6 +18,7 @@ mod fresh;
 mod jobs;
 mod kernel;
 mod look;
+mod pace;
 mod pass;
 mod reflex;
 mod rehearse;
@@ -46,13 +47,14 @@ use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{Lost, Probes};
+use pace::{Pace, Turn};
 pub use reflex::{Arming, open as open_reflex};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 pub use wake::fact_name;
 use wake::{Event, Inboxes, Wakers};
@@ -315,11 +317,15 @@ impl Agent {
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
         let mut batch = Vec::new();
+        let mut pace = Pace::default();
         loop {
             self.ask_for_disk();
             let wait = self.wait();
             self.lifeline.beat(wait);
-            match wakers.wait(wait, &mut batch).await {
+            let due = Instant::now() + wait;
+            let event = wakers.wait(wait, &mut batch).await;
+            let (began, what) = (Instant::now(), event.what());
+            match event {
                 Event::Kernel => self.on_kernel(&mut batch, &wakers),
                 Event::KernelLost(error) => {
                     self.state.tree_events_are_live(false);
@@ -350,6 +356,10 @@ impl Agent {
                     self.reporter.tell(&Record::Stopping { why });
                     return;
                 }
+            }
+            let turn = Turn { due, began, ended: Instant::now(), what };
+            if let Some(what) = pace.observe(turn) {
+                self.reporter.tell(&Record::Degraded { what });
             }
         }
     }

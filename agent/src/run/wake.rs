@@ -41,6 +41,21 @@ pub(super) enum Event {
     Shutdown(&'static str),
 }
 
+impl Event {
+    /// What there is to do about it, for people.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Acted(_) => "taking in what was done",
+            Self::Kernel | Self::KernelLost(_) => "taking in kernel events",
+            Self::Disk(_) => "a decision about disk",
+            Self::Runtime(_) => "taking in news of the container runtime",
+            Self::Pressure | Self::Tick => "a look at the node",
+            Self::Reload => "a new configuration",
+            Self::Shutdown(_) => "the end",
+        }
+    }
+}
+
 /// Where the threads that work for the loop leave what they have to say.
 pub(super) struct Inboxes {
     pub(super) acted: Receiver<Acted>,
