@@ -1,10 +1,13 @@
-//! What happens in a runtime, as it happens: CRI's stream where the runtime has one, containerd's own beside it.
+//! What happens in a runtime, as it happens: by containerd's own stream of events, elsewhere by CRI's.
 //!
 //! ```text
-//!  GetContainerEvents ──────────────┐ unimplemented (containerd 1.6)
-//!                                   ▼
-//!  containerd Subscribe: images ─ + tasks ─► RuntimeEvent ─► bounded queue ─► whoever keeps the state
+//!  containerd: Subscribe (tasks, images) ─┬─► RuntimeEvent ─► bounded queue ─► whoever keeps the state
+//!  others: GetContainerEvents ────────────┘
 //! ```
+//! containerd up to 1.7 shares CRI's events out among those who ask for them, so that a second one takes them away from
+//! the kubelet and gets half of them; its own stream reaches everybody. It comes from below CRI, though: an end is told
+//! a moment before a list shows it.
+//!
 //! Neither stream says when it has begun, and a queue may overflow: after both the receiver is told to list again
 //! ([`RuntimeEvent::Up`], [`RuntimeEvent::Missed`]). A stream may also be silent for ever (CRI-O without
 //! `enable_pod_events` accepts and never sends), so listing now and then stays necessary.
@@ -181,14 +184,14 @@ impl End {
 }
 
 async fn containers(outlet: Outlet, channel: Channel, is_containerd: bool) {
-    let mut feed = Feed::Cri;
+    let mut feed = if is_containerd { Feed::Containerd } else { Feed::Cri };
     loop {
         let end = match feed {
             Feed::Cri => cri::follow(&outlet, channel.clone()).await,
             _ => containerd::follow_tasks(&outlet, channel.clone()).await,
         };
         match end {
-            End::Refused if feed == Feed::Cri && is_containerd => feed = Feed::Containerd,
+            End::Refused if feed == Feed::Containerd => feed = Feed::Cri,
             End::Refused => {
                 outlet.feed.send_replace(Feed::None);
                 return;

@@ -46,9 +46,9 @@ impl Agent {
                 // A container has ended. The runtime may tell so too, but not every runtime does.
                 KernelEvent::Cgroup { change: CgroupChange::Populated(false), id, .. } => {
                     if let Some(runtime) = &self.runtime
-                        && self.state.is_of_a_pod(id)
+                        && let Some(path) = self.state.path_in_a_pod(id)
                     {
-                        runtime.list();
+                        runtime.has_ended(path.to_owned());
                     }
                 }
                 KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}

@@ -21,6 +21,7 @@ use ebb_policy::plan::{KeepReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Between two measurements of what pods take up on disk, while disk is near or below a threshold.
@@ -131,9 +132,14 @@ impl RuntimeWatch {
         self.gc_due = [self.gc_due, again].into_iter().flatten().min();
     }
 
-    /// Asks for a listing: something about containers has changed.
+    /// Asks for a listing.
     pub(super) fn list(&self) {
         self.session.ask(Order::List { images: false });
+    }
+
+    /// Has what there is of containers listed until the one of this cgroup is seen to have ended.
+    pub(super) fn has_ended(&self, cgroup: PathBuf) {
+        self.session.ask(Order::Ended { cgroup });
     }
 }
 

@@ -44,12 +44,17 @@ pub struct SessionSetup {
 }
 
 /// What the loop asks to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// List now; the images too if true.
     List {
         /// Whether to list images.
         images: bool,
+    },
+    /// List until this cgroup's container, of which nothing runs any more, is listed so.
+    Ended {
+        /// Below the cgroup mount.
+        cgroup: PathBuf,
     },
     /// Measure what pods take up on disk.
     Usage,

@@ -283,10 +283,11 @@ impl NodeState {
         by_size.into_iter().take(READ_IN_FULL).map(|(_, id)| id).collect()
     }
 
-    /// Whether `id` is the cgroup of a container or sandbox that the runtime told of.
+    /// The path below the mount of the cgroup `id`, if it is that of a container or sandbox that the runtime told of, or below it.
     #[must_use]
-    pub fn is_of_a_pod(&self, id: u64) -> bool {
-        self.tree.get(id).is_some_and(|node| self.pods.owner(&node.path).is_some())
+    pub fn path_in_a_pod(&self, id: u64) -> Option<&Path> {
+        let path = self.tree.get(id)?.path.as_path();
+        self.pods.owner(path).map(|_| path)
     }
 
     /// Makes the followed workloads those that the tree has now.

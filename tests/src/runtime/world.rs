@@ -279,15 +279,27 @@ impl World {
 
     /// A container ends by itself.
     pub fn exit(&mut self, id: &str, code: i32) {
-        if let Some(container) = self.containers.get_mut(id)
-            && container.state == v1::ContainerState::ContainerRunning
-        {
-            container.state = v1::ContainerState::ContainerExited;
-            container.exit_code = code;
-            container.finished = now();
-            container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
-            self.announce(id, v1::ContainerEventType::ContainerStoppedEvent);
+        if self.list_as_exited(id, code) {
+            self.tell_of_exit(id);
         }
+    }
+
+    /// A container's end is told; the list is not that far yet.
+    pub fn tell_of_exit(&mut self, id: &str) {
+        self.announce(id, v1::ContainerEventType::ContainerStoppedEvent);
+    }
+
+    /// A container that runs is listed as ended from now on, and nobody says so; whether it ran.
+    pub fn list_as_exited(&mut self, id: &str, code: i32) -> bool {
+        let running = v1::ContainerState::ContainerRunning;
+        let Some(container) = self.containers.get_mut(id).filter(|c| c.state == running) else {
+            return false;
+        };
+        container.state = v1::ContainerState::ContainerExited;
+        container.exit_code = code;
+        container.finished = now();
+        container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        true
     }
 
     /// Events of CRI's stream that some follower has not taken yet.

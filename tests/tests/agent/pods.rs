@@ -182,6 +182,23 @@ fn with_nothing_to_be_kept_every_dead_container_goes_and_a_dry_run_removes_none(
     }
 }
 
+/// containerd's events come from below its CRI half, which lists a container as running for a moment longer.
+#[test]
+fn an_end_that_is_told_before_the_list_shows_it_is_not_forgotten() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let pod = lab.pod("web", &image, 10);
+    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    let before = lab.world().count("ListContainers");
+    lab.world().tell_of_exit(&pod.container);
+    wait_for("it to be listed some times", || lab.world().count("ListContainers") >= before + 3);
+    lab.world().list_as_exited(&pod.container, 0);
+    wait_for("the removal", || lab.world().containers.is_empty());
+    agent.stop();
+}
+
 #[test]
 fn a_removal_that_the_runtime_refuses_is_asked_for_again() {
     let mut lab = Lab::new(Flavour::Containerd16);

@@ -27,8 +27,8 @@ async fn change(events: &mut RuntimeEvents, wanted: What) -> Change {
 async fn the_end_of_a_container_is_told_by_every_runtime_that_can() {
     let flavours = [
         (Flavour::Containerd16, Feed::Containerd),
-        (Flavour::Containerd17, Feed::Cri),
-        (Flavour::Containerd2, Feed::Cri),
+        (Flavour::Containerd17, Feed::Containerd),
+        (Flavour::Containerd2, Feed::Containerd),
         (Flavour::CriO, Feed::Cri),
     ];
     for (flavour, feed) in flavours {
@@ -63,7 +63,7 @@ async fn a_stream_that_never_speaks_still_leaves_the_list() {
 
 #[tokio::test]
 async fn a_receiver_that_does_not_keep_up_is_told_that_it_missed_something() {
-    let fake = start(Flavour::Containerd2);
+    let fake = start(Flavour::CriO);
     let (runtime, mut events) = client(&fake);
     settled(&runtime).await;
     next(&mut events, |event| matches!(event, RuntimeEvent::Missed).then_some(())).await;

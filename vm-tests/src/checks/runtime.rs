@@ -31,8 +31,8 @@ pub(crate) fn is_known(test: &TestContext) -> Result<Outcome> {
         _ => bail!("{version} says of its cgroup driver: {driver:?}"),
     }
     wait::until(SOON, "the feed settles", || containerd.cri.feed() != Feed::Unsettled)?;
-    let feed = if version == "1.6" { Feed::Containerd } else { Feed::Cri };
-    ensure!(containerd.cri.feed() == feed, "{version} has {:?}", containerd.cri.feed());
+    let feed = containerd.cri.feed();
+    ensure!(feed == Feed::Containerd, "{version} has {feed:?}");
 
     let images = containerd.wait(containerd.cri.images())?;
     let pause = images.iter().find(|image| image.is_called(PAUSE)).context("no pause image")?;

@@ -1,4 +1,4 @@
-//! containerd's event service: tasks where CRI's stream is missing (1.6), and images, of which CRI tells nothing.
+//! containerd's event service: tasks, and images, of which CRI tells nothing.
 
 use super::{Change, End, Feed, Outlet, RuntimeEvent, What};
 use crate::layers::NAMESPACE;

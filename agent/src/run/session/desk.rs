@@ -20,6 +20,10 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Without any event, everything is listed this often: an event may have been lost, or never sent.
 const RECONCILE: Duration = Duration::from_secs(60);
 
+/// What is known to have ended and listed as running is listed again after twice as long each time, at most after this; and for so long at most.
+const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
+const AGAIN_FOR: Duration = Duration::from_secs(30);
+
 /// Disk usage is measured this often at most; the runtime measures no more often than every ten seconds itself.
 const USAGE_EVERY: Duration = Duration::from_secs(10);
 
@@ -31,7 +35,8 @@ pub(super) struct Desk {
     reader: Reader,
     news: Sender<News>,
     setup: SessionSetup,
-    exited: BTreeSet<String>,
+    /// Containers and sandboxes that are known to have ended, by others than the list, and since when.
+    ended: BTreeMap<String, Instant>,
     images_changed: bool,
     /// When to list; `None` while there is no runtime.
     list_at: Option<Instant>,
@@ -42,6 +47,12 @@ pub(super) struct Desk {
     surveying: bool,
     manifests: Option<Vec<Workload>>,
     trouble: Option<String>,
+}
+
+/// Ids of the containers that have ended.
+fn exited(inventory: &Inventory) -> impl Iterator<Item = &str> {
+    let containers = inventory.containers.iter().map(|seen| &seen.container);
+    containers.filter(|c| c.state == ContainerState::Exited).map(|c| c.id.as_str())
 }
 
 impl Desk {
@@ -55,7 +66,7 @@ impl Desk {
             reader: Reader::new(runtime, clock),
             news,
             setup,
-            exited: BTreeSet::new(),
+            ended: BTreeMap::new(),
             images_changed: true,
             list_at: None,
             inventory: None,
@@ -90,6 +101,10 @@ impl Desk {
                 self.images_changed |= images;
                 self.list_within(GATHER);
             }
+            Order::Ended { cgroup } => {
+                self.note_ended(&cgroup);
+                self.list_within(GATHER);
+            }
             Order::Usage => self.usage_asked = true,
         }
     }
@@ -111,9 +126,9 @@ impl Desk {
                 self.list_within(GATHER);
                 None
             }
-            RuntimeEvent::Change(Change { id, sandbox, what, .. }) => {
-                if what == What::Stopped && sandbox.as_ref() != Some(&id) {
-                    self.exited.insert(id);
+            RuntimeEvent::Change(Change { id, what, .. }) => {
+                if what == What::Stopped {
+                    self.ended.insert(id, Instant::now());
                 }
                 self.list_within(GATHER);
                 None
@@ -150,8 +165,8 @@ impl Desk {
         match self.reader.inventory(images).await {
             Ok(mut inventory) => {
                 self.trouble = None;
-                self.add_exits(&inventory);
-                inventory.exited = std::mem::take(&mut self.exited).into_iter().collect();
+                inventory.exited = self.exits(&inventory);
+                self.await_ends(&inventory);
                 let states: BTreeMap<_, _> = inventory
                     .containers
                     .iter()
@@ -171,19 +186,37 @@ impl Desk {
         }
     }
 
-    /// What ran in the last inventory and does not now has ended, whether or not an event said so.
-    fn add_exits(&mut self, inventory: &Inventory) {
-        let Some(last) = &self.inventory else { return };
-        let ran: BTreeSet<&str> = last
-            .containers
-            .iter()
-            .filter(|c| c.container.state == ContainerState::Running)
-            .map(|c| c.container.id.as_str())
-            .collect();
-        let ended = inventory.containers.iter().map(|c| &c.container);
-        let ended =
-            ended.filter(|c| c.state == ContainerState::Exited && ran.contains(c.id.as_str()));
-        self.exited.extend(ended.map(|c| c.id.clone()));
+    /// Notes that nothing runs any more in the cgroup of a container or sandbox.
+    fn note_ended(&mut self, cgroup: &Path) {
+        let Some(inventory) = &self.inventory else { return };
+        let is_own = |of: &Option<PathBuf>| of.as_deref() == Some(cgroup);
+        let containers = inventory.containers.iter().filter(|seen| is_own(&seen.cgroup));
+        let sandboxes = inventory.pods.iter().filter(|seen| is_own(&seen.cgroup));
+        let ids = containers.map(|seen| &seen.container.id);
+        for id in ids.chain(sandboxes.map(|seen| &seen.sandbox.id)) {
+            self.ended.entry(id.clone()).or_insert_with(Instant::now);
+        }
+    }
+
+    /// What has ended since the last inventory: what did not, and is listed as ended now.
+    fn exits(&self, inventory: &Inventory) -> Vec<String> {
+        let Some(last) = &self.inventory else { return Vec::new() };
+        let had_ended: BTreeSet<&str> = exited(last).collect();
+        exited(inventory).filter(|id| !had_ended.contains(id)).map(str::to_owned).collect()
+    }
+
+    /// Has what is known to have ended listed again as long as the runtime has not noticed: its events come from below, and the kernel is faster still.
+    fn await_ends(&mut self, inventory: &Inventory) {
+        let containers = inventory.containers.iter().map(|seen| &seen.container);
+        let running = containers.filter(|c| c.state == ContainerState::Running).map(|c| &c.id);
+        let sandboxes = inventory.pods.iter().map(|seen| &seen.sandbox);
+        let ready = sandboxes.filter(|sandbox| sandbox.ready).map(|sandbox| &sandbox.id);
+        let on: BTreeSet<&String> = running.chain(ready).collect();
+        let now = Instant::now();
+        self.ended.retain(|id, since| on.contains(id) && now - *since < AGAIN_FOR);
+        if let Some(latest) = self.ended.values().max() {
+            self.list_within((now - *latest).clamp(GATHER, AGAIN_AT_LEAST));
+        }
     }
 
     /// Reads the manifests anew, and tells when they have changed.
