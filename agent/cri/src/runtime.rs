@@ -13,6 +13,7 @@ use crate::usage::{ContainerUsage, ImageFs, PodUsage};
 use crate::wire::runtime as v1;
 use crate::wire::runtime::image_service_client::ImageServiceClient;
 use crate::wire::runtime::runtime_service_client::RuntimeServiceClient;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -125,6 +126,30 @@ impl Runtime {
             .ask(call, |mut c| async move { c.container_status(request(ask, call.limit)).await });
         ContainerStatus::new(status.await?)
             .ok_or(Error::Malformed { call: call.name, lacks: "status" })
+    }
+
+    /// Ids of what runs, containers and sandboxes; `only` asks for no more than whether that one does.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn running(&self, only: Option<&str>) -> Result<BTreeSet<String>, Error> {
+        let id = only.unwrap_or_default().to_owned();
+        let call = self.read("ListContainers", only.unwrap_or_default());
+        let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+        let filter =
+            v1::ContainerFilter { id: id.clone(), state: Some(state), ..Default::default() };
+        let ask = v1::ListContainersRequest { filter: Some(filter) };
+        let containers = self
+            .ask(call, |mut c| async move { c.list_containers(request(ask, call.limit)).await });
+        let containers = containers.await?.containers.into_iter().map(|container| container.id);
+        let call = self.read("ListPodSandbox", only.unwrap_or_default());
+        let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+        let filter = v1::PodSandboxFilter { id, state: Some(state), ..Default::default() };
+        let ask = v1::ListPodSandboxRequest { filter: Some(filter) };
+        let sandboxes = self
+            .ask(call, |mut c| async move { c.list_pod_sandbox(request(ask, call.limit)).await });
+        let sandboxes = sandboxes.await?.items.into_iter().map(|sandbox| sandbox.id);
+        Ok(containers.chain(sandboxes).collect())
     }
 
     /// All images.

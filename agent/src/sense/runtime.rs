@@ -154,6 +154,14 @@ impl Reader {
         Ok(Inventory { at, containers, pods, exited: Vec::new(), images })
     }
 
+    /// Ids of what runs, containers and sandboxes; `only` asks for no more than whether that one does.
+    ///
+    /// # Errors
+    /// When the runtime does not say.
+    pub async fn running(&self, only: Option<&str>) -> Result<BTreeSet<String>, Error> {
+        self.runtime.running(only).await
+    }
+
     /// What writable layers take up, by container id.
     ///
     /// # Errors

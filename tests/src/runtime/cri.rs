@@ -168,10 +168,13 @@ impl RuntimeService for Shared {
 
     async fn list_pod_sandbox(
         &self,
-        _: Request<v1::ListPodSandboxRequest>,
+        request: Request<v1::ListPodSandboxRequest>,
     ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
+        let filter = request.into_inner().filter.unwrap_or_default();
         let list = |world: &mut World| {
-            let items = world.sandboxes.values().map(sandbox_item).collect();
+            let mut items: Vec<_> = world.sandboxes.values().map(sandbox_item).collect();
+            items.retain(|item| filter.id.is_empty() || item.id == filter.id);
+            items.retain(|item| filter.state.is_none_or(|wanted| item.state == wanted.state));
             Ok(v1::ListPodSandboxResponse { items })
         };
         self.serve("ListPodSandbox", "", list).await
@@ -264,10 +267,14 @@ impl RuntimeService for Shared {
 
     async fn list_containers(
         &self,
-        _: Request<v1::ListContainersRequest>,
+        request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let filter = request.into_inner().filter.unwrap_or_default();
         let list = |world: &mut World| {
-            let containers = world.containers.values().map(|c| container_item(world, c)).collect();
+            let mut containers: Vec<_> =
+                world.containers.values().map(|c| container_item(world, c)).collect();
+            containers.retain(|item| filter.id.is_empty() || item.id == filter.id);
+            containers.retain(|item| filter.state.is_none_or(|wanted| item.state == wanted.state));
             Ok(v1::ListContainersResponse { containers })
         };
         self.serve("ListContainers", "", list).await

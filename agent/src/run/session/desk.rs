@@ -20,7 +20,7 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Without any event, everything is listed this often: an event may have been lost, or never sent.
 const RECONCILE: Duration = Duration::from_secs(60);
 
-/// What is known to have ended and listed as running is listed again after twice as long each time, at most after this; and for so long at most.
+/// Whether what is known to have ended still counts as running is asked again after a quarter of the time that it has taken so far, at most after this; and for so long at most.
 const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
 const AGAIN_FOR: Duration = Duration::from_secs(30);
 
@@ -37,6 +37,8 @@ pub(super) struct Desk {
     setup: SessionSetup,
     /// Containers and sandboxes that are known to have ended, by others than the list, and since when.
     ended: BTreeMap<String, Instant>,
+    /// When to ask whether they still count as running.
+    ask_at: Option<Instant>,
     images_changed: bool,
     /// When to list; `None` while there is no runtime.
     list_at: Option<Instant>,
@@ -67,6 +69,7 @@ impl Desk {
             news,
             setup,
             ended: BTreeMap::new(),
+            ask_at: None,
             images_changed: true,
             list_at: None,
             inventory: None,
@@ -86,7 +89,7 @@ impl Desk {
         }
         let now = Instant::now();
         let usage = self.usage_asked.then(|| self.usage_at.map_or(now, |at| at + USAGE_EVERY));
-        let soonest = [self.list_at, usage].into_iter().flatten().min();
+        let soonest = [self.list_at, usage, self.ask_at].into_iter().flatten().min();
         soonest.unwrap_or(now + RECONCILE)
     }
 
@@ -101,10 +104,7 @@ impl Desk {
                 self.images_changed |= images;
                 self.list_within(GATHER);
             }
-            Order::Ended { cgroup } => {
-                self.note_ended(&cgroup);
-                self.list_within(GATHER);
-            }
+            Order::Ended { cgroup } => self.note_end_of(&cgroup),
             Order::Usage => self.usage_asked = true,
         }
     }
@@ -119,6 +119,7 @@ impl Desk {
             }
             RuntimeEvent::Down(why) => {
                 self.list_at = None;
+                self.ask_at = None;
                 Some(News::Down(why.to_string()))
             }
             RuntimeEvent::Missed => {
@@ -128,9 +129,10 @@ impl Desk {
             }
             RuntimeEvent::Change(Change { id, what, .. }) => {
                 if what == What::Stopped {
-                    self.ended.insert(id, Instant::now());
+                    self.note_end(id);
+                } else {
+                    self.list_within(GATHER);
                 }
-                self.list_within(GATHER);
                 None
             }
             RuntimeEvent::ImageAdded(_) | RuntimeEvent::ImageRemoved(_) => {
@@ -149,6 +151,8 @@ impl Desk {
         let now = Instant::now();
         if self.list_at.is_some_and(|at| at <= now) {
             self.list().await;
+        } else if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_for_ends().await;
         } else if self.usage_asked && self.usage_at.is_none_or(|at| at + USAGE_EVERY <= now) {
             self.usage_asked = false;
             self.usage_at = Some(now);
@@ -166,7 +170,11 @@ impl Desk {
             Ok(mut inventory) => {
                 self.trouble = None;
                 inventory.exited = self.exits(&inventory);
-                self.await_ends(&inventory);
+                let containers = inventory.containers.iter().map(|seen| &seen.container);
+                let running = containers.filter(|c| c.state == ContainerState::Running);
+                let sandboxes = inventory.pods.iter().map(|seen| &seen.sandbox);
+                let ready = sandboxes.filter(|sandbox| sandbox.ready).map(|sandbox| &sandbox.id);
+                self.await_ends(&running.map(|c| &c.id).chain(ready).collect());
                 let states: BTreeMap<_, _> = inventory
                     .containers
                     .iter()
@@ -186,16 +194,53 @@ impl Desk {
         }
     }
 
+    /// Notes that a container or sandbox has ended, whatever the runtime lists.
+    fn note_end(&mut self, id: String) {
+        let now = Instant::now();
+        self.ended.entry(id).or_insert(now);
+        self.ask_at = Some(self.ask_at.map_or(now + GATHER, |at| at.min(now + GATHER)));
+    }
+
     /// Notes that nothing runs any more in the cgroup of a container or sandbox.
-    fn note_ended(&mut self, cgroup: &Path) {
+    fn note_end_of(&mut self, cgroup: &Path) {
         let Some(inventory) = &self.inventory else { return };
         let is_own = |of: &Option<PathBuf>| of.as_deref() == Some(cgroup);
         let containers = inventory.containers.iter().filter(|seen| is_own(&seen.cgroup));
         let sandboxes = inventory.pods.iter().filter(|seen| is_own(&seen.cgroup));
-        let ids = containers.map(|seen| &seen.container.id);
-        for id in ids.chain(sandboxes.map(|seen| &seen.sandbox.id)) {
-            self.ended.entry(id.clone()).or_insert_with(Instant::now);
+        let ids = containers.map(|seen| seen.container.id.clone());
+        let ids = ids.chain(sandboxes.map(|seen| seen.sandbox.id.clone()));
+        ids.collect::<Vec<_>>().into_iter().for_each(|id| self.note_end(id));
+    }
+
+    /// Asks whether what has ended still counts as running, which costs far less than listing everything; as soon as something does not, everything is listed.
+    async fn ask_for_ends(&mut self) {
+        let only = match self.ended.keys().next() {
+            Some(id) if self.ended.len() == 1 => Some(id.clone()),
+            _ => None,
+        };
+        // Without an answer the next question tells.
+        let Ok(running) = self.reader.running(only.as_deref()).await else {
+            return self.ask_again();
+        };
+        if self.ended.keys().all(|id| running.contains(id)) {
+            self.await_ends(&running.iter().collect());
+        } else {
+            self.ask_at = None;
+            self.list_within(Duration::ZERO);
         }
+    }
+
+    /// Goes on waiting for what has ended and is among those that count as running: the runtime's events come from below, and the kernel is faster still.
+    fn await_ends(&mut self, running: &BTreeSet<&String>) {
+        let now = Instant::now();
+        self.ended.retain(|id, since| running.contains(id) && now - *since < AGAIN_FOR);
+        self.ask_again();
+    }
+
+    fn ask_again(&mut self) {
+        let now = Instant::now();
+        let latest = self.ended.values().max();
+        self.ask_at = latest.map(|at| now + ((now - *at) / 4).clamp(GATHER, AGAIN_AT_LEAST));
     }
 
     /// What has ended since the last inventory: what did not, and is listed as ended now.
@@ -203,20 +248,6 @@ impl Desk {
         let Some(last) = &self.inventory else { return Vec::new() };
         let had_ended: BTreeSet<&str> = exited(last).collect();
         exited(inventory).filter(|id| !had_ended.contains(id)).map(str::to_owned).collect()
-    }
-
-    /// Has what is known to have ended listed again as long as the runtime has not noticed: its events come from below, and the kernel is faster still.
-    fn await_ends(&mut self, inventory: &Inventory) {
-        let containers = inventory.containers.iter().map(|seen| &seen.container);
-        let running = containers.filter(|c| c.state == ContainerState::Running).map(|c| &c.id);
-        let sandboxes = inventory.pods.iter().map(|seen| &seen.sandbox);
-        let ready = sandboxes.filter(|sandbox| sandbox.ready).map(|sandbox| &sandbox.id);
-        let on: BTreeSet<&String> = running.chain(ready).collect();
-        let now = Instant::now();
-        self.ended.retain(|id, since| on.contains(id) && now - *since < AGAIN_FOR);
-        if let Some(latest) = self.ended.values().max() {
-            self.list_within((now - *latest).clamp(GATHER, AGAIN_AT_LEAST));
-        }
     }
 
     /// Reads the manifests anew, and tells when they have changed.
