@@ -78,6 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),
     test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
+    test("who_waits_and_who_is_the_cause_is_told", "node", 240, attribution::sufferer_and_cause),
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
     test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
     test("drift_in_every_enforced_file_is_repaired", "small", 180, keeping::drift),
@@ -103,13 +104,21 @@ pub(crate) const TESTS: &[Test] = &[
         240,
         pressure::project_quotas,
     ),
+    test(
+        "an_ended_container_does_not_wait_for_the_beat",
+        "collector",
+        240,
+        collection::before_the_beat,
+    ),
+    test("unused_images_suffice_for_inodes", "collector", 240, pressure::images_suffice),
+    test("dead_containers_suffice_for_inodes", "collector", 240, pressure::dead_containers_suffice),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 
 /// What `cargo xtask demo` shows.
 pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
 
-/// Collection and eviction on a real containerd, and who waits for memory because of whom; run by `cargo xtask vm --long`: each takes minutes under emulation.
+/// More of collection and eviction on every real containerd; run by `cargo xtask vm --long`: each takes minutes under emulation.
 pub(crate) const LONG: &[Test] = &[
     test(
         "an_exited_container_is_collected_within_a_second",
@@ -149,7 +158,6 @@ pub(crate) const LONG: &[Test] = &[
     test("by_memory_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_memory),
     test("by_disk_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_disk),
     test("by_task_ids_the_lowest_priority_goes_first", "containerd", 240, pressure::order_by_pids),
-    test("who_waits_and_who_is_the_cause_is_told", "node", 240, attribution::sufferer_and_cause),
 ];
 
 /// Measurements: they pass when they could be taken, so a plain run leaves them out.
