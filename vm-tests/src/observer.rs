@@ -93,8 +93,19 @@ pub(crate) fn rose_to(samples: &[Sample], line: u64, from: Nanos) -> Option<Nano
     crossing(samples, from, |sample| sample.available >= line, line)
 }
 
+/// When the line was crossed by which somebody was killed at `killed`. Who kills may see the crossing between two samples: then it counts as the moment of the kill.
+pub(crate) fn crossed_before(
+    samples: &[Sample],
+    line: u64,
+    from: Nanos,
+    killed: Nanos,
+) -> Option<Nanos> {
+    let seen = fell_below(samples, line, from).filter(|at| *at <= killed);
+    seen.or_else(|| is_near(samples, line, killed).then_some(killed))
+}
+
 /// Whether the line was so near at `at` that another reader, a sample earlier or later, may have seen it crossed.
-pub(crate) fn is_near(samples: &[Sample], line: u64, at: Nanos) -> bool {
+fn is_near(samples: &[Sample], line: u64, at: Nanos) -> bool {
     let around =
         samples.iter().filter(|s| Duration::from_nanos(s.at.abs_diff(at)) < SAMPLE_EVERY * 2);
     around.map(|sample| sample.available).any(|available| available < line + APART)

@@ -100,7 +100,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("pods_of_a_runtime_are_held_to_its_word", "containerd", 240, runtime_pods::held),
     test(
         "a_project_quota_counts_what_is_deleted_and_open",
-        "containerd",
+        "collector",
         240,
         pressure::project_quotas,
     ),

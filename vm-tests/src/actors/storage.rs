@@ -50,9 +50,17 @@ pub(super) fn mapper(mib: u64) -> Result<()> {
     let look = |at: usize| std::hint::black_box(bytes.get(at).copied());
     (0..size).step_by(PAGE).for_each(|at| _ = look(at));
     ready();
-    loop {
-        look(fastrand::usize(..size));
-    }
+    // As many as a small service has: each waits by itself.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    look(fastrand::usize(..size));
+                }
+            });
+        }
+    });
+    Ok(())
 }
 
 /// Hold `mib` MiB of clean page cache and do nothing.

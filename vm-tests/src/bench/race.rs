@@ -130,11 +130,8 @@ fn one_run(peer: Peer, observer: &Observer, run: u32) -> Result<Race> {
         return Ok(Race::Lost("nobody killed the hog".to_owned()));
     };
     recovered?;
-    let crossed = observer::fell_below(&samples, line, began).filter(|&at| at <= killed);
-    let crossed = match crossed {
-        Some(crossed) => crossed,
-        None if observer::is_near(&samples, line, killed) => killed,
-        None => return Ok(Race::Lost("killed before the threshold was crossed".to_owned())),
+    let Some(crossed) = observer::crossed_before(&samples, line, began, killed) else {
+        return Ok(Race::Lost("killed before the threshold was crossed".to_owned()));
     };
     let back = observer::rose_to(&samples, line, killed).context("no sample after the kill")?;
     ensure!(back >= killed, "the memory was back before the kill");

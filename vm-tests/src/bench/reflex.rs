@@ -106,7 +106,7 @@ fn one(
     wait::until(SOON, "the memory is back", || {
         node::meminfo("MemAvailable").is_ok_and(|now| now > line + (200 << 20))
     })?;
-    let crossed = observer::fell_below(&observer.take_samples()?, line, began);
+    let crossed = observer::crossed_before(&observer.take_samples()?, line, began, killed.at);
     let crossed = crossed.context("the threshold was not crossed")?;
     let was_oom = node::vmstat("oom_kill ")? != oom_kills;
     let by = if was_oom { "oom".to_owned() } else { killed.sender };

@@ -164,11 +164,7 @@ fn race(observer: &Observer, name: &str, line: u64) -> Result<Duration> {
             break kill.at;
         }
     };
-    let samples = observer.take_samples()?;
-    let crossed = observer::fell_below(&samples, line, began).filter(|at| *at <= killed);
-    // ebb may see the crossing between two samples.
-    let is_near = observer::is_near(&samples, line, killed);
-    let crossed = crossed.or_else(|| is_near.then_some(killed));
+    let crossed = observer::crossed_before(&observer.take_samples()?, line, began, killed);
     let crossed =
         crossed.with_context(|| format!("{name} was killed before the line was crossed"))?;
     Ok(Duration::from_nanos(killed - crossed))

@@ -7,7 +7,6 @@ use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
 use ebb_vm_protocol::images::{FILES, FILES_COUNT, IMAGES};
-use nix::errno::Errno;
 use std::fs;
 use std::time::Duration;
 
@@ -119,11 +118,6 @@ pub(crate) fn local_limits(test: &TestContext) -> Result<Outcome> {
 
 /// A volume with a project of its own counts what is deleted and still open; a project that several volumes share, or that begins above them, says nothing about one of them.
 pub(crate) fn project_quotas(test: &TestContext) -> Result<Outcome> {
-    // SAFETY: without a descriptor nothing is looked at, least of all the null pointer.
-    unsafe { libc::syscall(libc::SYS_quotactl_fd, -1, 0, 0, std::ptr::null::<u8>()) };
-    if Errno::last() == Errno::ENOSYS {
-        return Ok(Outcome::Skipped("quotactl_fd is from 5.14".to_owned()));
-    }
     const LIMITED: (&str, &str) = ("data", "{sizeLimit: 4Mi}");
     let site = Site::new(false)?;
     let project = |pod: &str, volume: &str, project: u32| {

@@ -56,6 +56,7 @@ impl Store {
         if mounts.lines().any(|line| line.split(' ').nth(1) == Some(ROOT)) {
             return Ok(());
         }
+        ensure!(super::Daemon::running().is_none(), "a containerd runs whose root would vanish");
         ["loop", "quota_tree", "quota_v2"].into_iter().try_for_each(load)?;
         fs::create_dir_all(ROOT).with_context(|| format!("cannot create {ROOT}"))?;
         let file = File::create(FILE).with_context(|| format!("cannot create {FILE}"))?;
