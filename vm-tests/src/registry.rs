@@ -101,16 +101,16 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "a_project_quota_counts_what_is_deleted_and_open",
         "collector",
-        240,
+        400,
         pressure::project_quotas,
     ),
     test(
         "an_ended_container_does_not_wait_for_the_beat",
         "collector",
-        240,
+        400,
         collection::before_the_beat,
     ),
-    test("unused_images_suffice_for_inodes", "collector", 240, pressure::images_suffice),
+    test("unused_images_suffice_for_inodes", "collector", 400, pressure::images_suffice),
     test("dead_containers_suffice_for_inodes", "collector", 240, pressure::dead_containers_suffice),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
