@@ -111,7 +111,7 @@ pub(crate) const TESTS: &[Test] = &[
         collection::before_the_beat,
     ),
     test("unused_images_suffice_for_inodes", "collector", 400, pressure::images_suffice),
-    test("dead_containers_suffice_for_inodes", "collector", 240, pressure::dead_containers_suffice),
+    test("dead_containers_suffice_for_inodes", "collector", 400, pressure::dead_containers_suffice),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 
