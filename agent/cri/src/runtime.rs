@@ -83,11 +83,7 @@ impl Runtime {
     /// # Errors
     /// [`Error`].
     pub async fn sandboxes(&self) -> Result<Vec<Sandbox>, Error> {
-        let call = self.read("ListPodSandbox", "");
-        let ask = v1::ListPodSandboxRequest::default();
-        let list = self
-            .ask(call, |mut c| async move { c.list_pod_sandbox(request(ask, call.limit)).await });
-        Ok(list.await?.items.into_iter().map(Sandbox::new).collect())
+        Ok(self.list_sandboxes(None).await?.into_iter().map(Sandbox::new).collect())
     }
 
     /// One sandbox, with process and cgroup where the runtime tells.
@@ -108,11 +104,7 @@ impl Runtime {
     /// # Errors
     /// [`Error`].
     pub async fn containers(&self) -> Result<Vec<Container>, Error> {
-        let call = self.read("ListContainers", "");
-        let ask = v1::ListContainersRequest::default();
-        let list = self
-            .ask(call, |mut c| async move { c.list_containers(request(ask, call.limit)).await });
-        Ok(list.await?.containers.into_iter().map(Container::new).collect())
+        Ok(self.list_containers(None).await?.into_iter().map(Container::new).collect())
     }
 
     /// One container, with process and cgroup where the runtime tells.
@@ -134,22 +126,37 @@ impl Runtime {
     /// [`Error`].
     pub async fn running(&self, only: Option<&str>) -> Result<BTreeSet<String>, Error> {
         let id = only.unwrap_or_default().to_owned();
-        let call = self.read("ListContainers", only.unwrap_or_default());
         let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
         let filter =
             v1::ContainerFilter { id: id.clone(), state: Some(state), ..Default::default() };
-        let ask = v1::ListContainersRequest { filter: Some(filter) };
-        let containers = self
-            .ask(call, |mut c| async move { c.list_containers(request(ask, call.limit)).await });
-        let containers = containers.await?.containers.into_iter().map(|container| container.id);
-        let call = self.read("ListPodSandbox", only.unwrap_or_default());
+        let containers = self.list_containers(Some(filter)).await?;
         let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
         let filter = v1::PodSandboxFilter { id, state: Some(state), ..Default::default() };
-        let ask = v1::ListPodSandboxRequest { filter: Some(filter) };
-        let sandboxes = self
+        let sandboxes = self.list_sandboxes(Some(filter)).await?;
+        let ids = containers.into_iter().map(|container| container.id);
+        Ok(ids.chain(sandboxes.into_iter().map(|sandbox| sandbox.id)).collect())
+    }
+
+    async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, Error> {
+        let call = self.read("ListContainers", "");
+        let ask = v1::ListContainersRequest { filter };
+        let list = self
+            .ask(call, |mut c| async move { c.list_containers(request(ask, call.limit)).await });
+        Ok(list.await?.containers)
+    }
+
+    async fn list_sandboxes(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, Error> {
+        let call = self.read("ListPodSandbox", "");
+        let ask = v1::ListPodSandboxRequest { filter };
+        let list = self
             .ask(call, |mut c| async move { c.list_pod_sandbox(request(ask, call.limit)).await });
-        let sandboxes = sandboxes.await?.items.into_iter().map(|sandbox| sandbox.id);
-        Ok(containers.chain(sandboxes).collect())
+        Ok(list.await?.items)
     }
 
     /// All images.
