@@ -1,9 +1,9 @@
 //! The container runtime in the loop: what its news changes, and what is asked of it.
 //!
 //! ```text
-//!                 ┌───────────────────────── idle ◄───────────────────────────┐
-//!  plan removes ──┘                                                            │ listed again, and disk read until
-//!        └──► working: one list of removals is with the session ─ all done ─► settling: it has what they free
+//!                 ┌───────────────────────── idle ◄────────────────────────────┐
+//!  plan removes ──┘                                                            │ listed again, and disk read again
+//!        └──► working: one list of removals is with the session ─ all done ─► settling
 //! ```
 //! A plan that removes images is made on a fresh list of them (see `fresh`).
 //! While removals are under way disk is not judged: what they free is not there yet, and a pod that is ended for want of it would be ended for nothing.
@@ -137,7 +137,7 @@ impl RuntimeWatch {
         self.session.ask(Order::List { images: false });
     }
 
-    /// Has what there is of containers listed until the one of this cgroup is seen to have ended.
+    /// Tells the session that nothing runs any more in this cgroup: everything is listed as soon as the runtime has noticed.
     pub(super) fn has_ended(&self, cgroup: PathBuf) {
         self.session.ask(Order::Ended { cgroup });
     }

@@ -51,7 +51,7 @@ pub(crate) enum Order {
         /// Whether to list images.
         images: bool,
     },
-    /// List until this cgroup's container, of which nothing runs any more, is listed so.
+    /// List as soon as the runtime has noticed that nothing runs any more in this cgroup of a container or sandbox.
     Ended {
         /// Below the cgroup mount.
         cgroup: PathBuf,

@@ -232,13 +232,13 @@ impl Desk {
 
     /// Goes on waiting for what has ended and is among those that count as running: the runtime's events come from below, and the kernel is faster still.
     fn await_ends(&mut self, running: &BTreeSet<&String>) {
-        let now = Instant::now();
-        self.ended.retain(|id, since| running.contains(id) && now - *since < AGAIN_FOR);
+        self.ended.retain(|id, _| running.contains(id));
         self.ask_again();
     }
 
     fn ask_again(&mut self) {
         let now = Instant::now();
+        self.ended.retain(|_, since| now - *since < AGAIN_FOR);
         let latest = self.ended.values().max();
         self.ask_at = latest.map(|at| now + ((now - *at) / 4).clamp(GATHER, AGAIN_AT_LEAST));
     }
