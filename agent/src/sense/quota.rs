@@ -59,12 +59,11 @@ pub(crate) fn usage(dir: &Path, project: u32) -> Option<FsUsage> {
     }
     // SAFETY: a dqblk consists of integers, and all of its bytes were zeroed above.
     let totals = unsafe { totals.assume_init() };
-    let has = |flag: u32| totals.dqb_valid & flag != 0;
-    Some(FsUsage {
-        used_bytes: has(libc::QIF_SPACE).then_some(totals.dqb_curspace),
-        inodes_used: has(libc::QIF_INODES).then_some(totals.dqb_curinodes),
+    let both = libc::QIF_SPACE | libc::QIF_INODES;
+    (totals.dqb_valid & both == both).then_some(FsUsage {
+        used_bytes: Some(totals.dqb_curspace),
+        inodes_used: Some(totals.dqb_curinodes),
     })
-    .filter(|usage| usage.used_bytes.is_some() && usage.inodes_used.is_some())
 }
 
 fn handed_down(dir: &Path) -> Option<u32> {

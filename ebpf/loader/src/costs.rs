@@ -54,10 +54,8 @@ impl Cost {
     /// The same without what the measuring took of each run.
     #[must_use]
     pub fn without(self, own: &Self) -> Self {
-        let each = own.time.checked_div(u32::try_from(own.runs).unwrap_or(u32::MAX));
-        let runs = u32::try_from(self.runs).unwrap_or(u32::MAX);
-        let own = each.unwrap_or_default().saturating_mul(runs);
-        Self { time: self.time.saturating_sub(own), ..self }
+        let measuring = own.each().unwrap_or(0).saturating_mul(self.runs);
+        Self { time: self.time.saturating_sub(Duration::from_nanos(measuring)), ..self }
     }
 }
 

@@ -135,6 +135,17 @@ fn tight(lab: &Lab, extra: &str) -> tempfile::NamedTempFile {
     ))
 }
 
+/// A pod that runs, beside an agent that knows it and keeps no dead container. The configuration is there as long as its file is held.
+fn with_none_kept(flavour: Flavour) -> (Lab, Pod, Agent, tempfile::NamedTempFile) {
+    let mut lab = Lab::new(flavour);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let pod = lab.pod("web", &image, 10);
+    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    (lab, pod, agent, config)
+}
+
 #[test]
 fn a_dead_container_is_collected_within_a_second_and_the_newest_of_its_name_stays() {
     let mut lab = Lab::new(Flavour::Containerd2);
@@ -185,12 +196,7 @@ fn with_nothing_to_be_kept_every_dead_container_goes_and_a_dry_run_removes_none(
 /// containerd's events come from below its CRI half, which lists a container as running for a moment longer.
 #[test]
 fn an_end_that_is_told_before_the_list_shows_it_is_not_forgotten() {
-    let mut lab = Lab::new(Flavour::Containerd2);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let pod = lab.pod("web", &image, 10);
-    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
-    let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("inventory");
+    let (lab, pod, agent, _config) = with_none_kept(Flavour::Containerd2);
     let before = lab.world().count("ListContainers");
     lab.world().tell_of_exit(&pod.container);
     wait_for("it to be listed some times", || lab.world().count("ListContainers") >= before + 3);
@@ -201,12 +207,7 @@ fn an_end_that_is_told_before_the_list_shows_it_is_not_forgotten() {
 
 #[test]
 fn a_removal_that_the_runtime_refuses_is_asked_for_again() {
-    let mut lab = Lab::new(Flavour::Containerd16);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let pod = lab.pod("web", &image, 10);
-    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
-    let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("inventory");
+    let (lab, pod, agent, _config) = with_none_kept(Flavour::Containerd16);
     let refusal = Fault::Refuse(13, "failed to forcibly stop container".into());
     lab.world().faults.insert("RemoveContainer".into(), refusal);
     lab.world().exit(&pod.container, 0);
@@ -218,14 +219,10 @@ fn a_removal_that_the_runtime_refuses_is_asked_for_again() {
 
 #[test]
 fn a_container_that_was_only_just_made_is_left_to_be_started() {
-    let mut lab = Lab::new(Flavour::Containerd2);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let pod = lab.pod("web", &image, 10);
-    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));
-    let mut agent = lab.start(config.path(), &["--enforce"]);
-    agent.wait("inventory");
+    let (lab, pod, mut agent, _config) = with_none_kept(Flavour::Containerd2);
     let made = {
         let mut world = lab.world();
+        let image = world.containers[&pod.container].image.clone();
         let made = world.add_container(&pod.sandbox, "main", &image);
         world.containers.get_mut(&made).unwrap().state = ContainerState::ContainerCreated;
         world.exit(&pod.container, 0);
