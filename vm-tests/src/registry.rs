@@ -78,7 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),
     test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
-    test("who_waits_and_who_is_the_cause_is_told", "node", 240, attribution::sufferer_and_cause),
+    test("who_waits_and_who_is_the_cause_is_told", "node", 480, attribution::sufferer_and_cause),
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
     test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
     test("drift_in_every_enforced_file_is_repaired", "small", 180, keeping::drift),
