@@ -33,6 +33,27 @@ pub(crate) enum Accel {
     Tcg,
 }
 
+impl Accel {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
+            // Five-level paging makes every emulated page walk longer, with ERMS and FSRM the kernel copies and clears
+            // byte by byte, and SMAP ends an emulated block at both ends of every access to user memory.
+            Self::Tcg => {
+                &["-accel", "tcg,thread=multi", "-cpu", "max,la57=off,erms=off,fsrm=off,smap=off"]
+            }
+        }
+    }
+
+    /// Kernel parameters: an emulated CPU does not speculate, but pays for each guarded jump many times over.
+    fn cmdline(self) -> &'static str {
+        match self {
+            Self::Kvm => "",
+            Self::Tcg => "mitigations=off init_on_alloc=0",
+        }
+    }
+}
+
 /// One boot.
 #[derive(Debug)]
 pub(crate) struct Boot<'a> {
@@ -76,11 +97,7 @@ impl Qemu {
     /// The command line of a guest; standard output is its second serial port.
     pub(crate) fn command(&self, boot: &Boot<'_>) -> Command {
         let mut command = self.program();
-        match self.accel {
-            Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-            // Five-level paging makes every emulated page walk longer.
-            Accel::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]),
-        };
+        command.args(self.accel.arguments());
         command.arg("-m").arg(boot.memory.to_string()).arg("-smp").arg(boot.cpus.to_string());
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
         command.arg("-serial").arg(format!("file:{}", boot.console.display()));
@@ -90,7 +107,8 @@ impl Qemu {
         // psi=1: some configurations build PSI in but leave it off. A soft lockup is two thresholds long: a guest
         // that shares an emulated CPU with another one is slow, not stuck.
         command.arg("-append").arg(format!(
-            "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 psi=1 watchdog_thresh=30 {}",
+            "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 psi=1 watchdog_thresh=30 {} {}",
+            self.accel.cmdline(),
             boot.cmdline
         ));
         if let Some(initrd) = boot.initrd {
