@@ -6,7 +6,7 @@ use super::plan::{self, Output};
 use super::runtime::{RuntimeArgs, Sight};
 use super::{Failure, event_loop};
 use crate::act::runtime::{Outcome, RuntimeHand, Work};
-use crate::report::{bytes, note, piece};
+use crate::report::{self, bytes, piece};
 use crate::sense::disk::DiskReading;
 use crate::state::images::ImageStore;
 use anyhow::{Context as _, anyhow};
@@ -111,7 +111,7 @@ async fn collect(args: &Args) -> Result<Answer, Failure> {
     sight.snapshot.tasks = Some(vec![task]);
     let (plan, history) = decide(&sight.snapshot, &limits, &sight.history);
     let mut notes = std::mem::take(&mut sight.notes);
-    notes.extend(plan.notes.iter().map(note));
+    notes.extend(report::notes(&plan));
     notes.extend(plan.events.iter().map(|event| event.message.clone()));
     let list: Vec<Work> =
         plan.actions.iter().filter_map(Work::of).filter(|work| args.what.is_of(work)).collect();

@@ -192,8 +192,8 @@ fn describe(plan: &Plan) -> String {
         let why = answer.message.as_deref().map(|why| format!(": {}", why.trim_end()));
         say(format!("{verdict} {}{}", answer.workload.name, why.unwrap_or_default()));
     }
-    for note in &plan.notes {
-        say(format!("note: {}", report::note(note)));
+    for note in report::notes(plan) {
+        say(format!("note: {note}"));
     }
     if let Some(wake) = plan.wake_in {
         say(format!("look again in {wake} at the latest"));

@@ -15,7 +15,7 @@ use crate::cgroups::write::Written;
 use crate::clock::{Boot, Clock};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
-use ebb_policy::plan::{Evict, Ranked};
+use ebb_policy::plan::{Evict, Note, Ranked};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{Plan, Signal};
 use serde::Serialize;
@@ -353,10 +353,17 @@ pub fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-pub use text::{amount, bytes, note, piece, ranked, time_of_day};
+pub use text::{amount, bytes, piece, ranked, time_of_day};
 
 /// What a plan's notes say, for people.
 #[must_use]
 pub fn notes(plan: &Plan) -> Vec<String> {
-    plan.notes.iter().map(note).collect()
+    plan.notes.iter().map(|one| note(plan, one)).collect()
+}
+
+/// What one of a plan's notes says; its figures have the unit of the signal that the plan handles.
+#[must_use]
+pub fn note(plan: &Plan, note: &Note) -> String {
+    let signal = plan.handled.as_ref().map_or(Signal::MemoryAvailable, |handled| handled.signal);
+    text::note(note, signal)
 }

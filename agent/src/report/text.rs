@@ -289,9 +289,8 @@ pub fn bytes(value: u64) -> String {
     if unit == 0 { format!("{value} {name}") } else { format!("{shown:.1} {name}") }
 }
 
-/// A plan's note as a sentence.
-#[must_use]
-pub fn note(note: &Note) -> String {
+/// A note, as a sentence, of a plan that handles `signal`.
+pub(super) fn note(note: &Note, signal: Signal) -> String {
     match note {
         Note::LocalPressure { workload } => format!("{} is at its own limit", workload.name),
         Note::Suffers { workload, stall_us } => {
@@ -312,15 +311,19 @@ pub fn note(note: &Note) -> String {
         Note::DyingCovers { expected, need } => {
             format!(
                 "what is already dying should free {} of {} needed",
-                bytes(*expected),
-                bytes(*need)
+                amount(signal, *expected),
+                amount(signal, *need)
             )
         }
         Note::Forecast { signal, time_left, error } => {
             format!("{signal} reaches its threshold in {time_left} (± {error})")
         }
         Note::NotEnough { wanted, expected } => {
-            format!("all that can be ended frees {} of {} wanted", bytes(*expected), bytes(*wanted))
+            format!(
+                "all that can be ended frees {} of {} wanted",
+                amount(signal, *expected),
+                amount(signal, *wanted)
+            )
         }
         Note::ActiveCacheReclaimable { bytes: n } => {
             format!("{} of page cache in use is counted as available", bytes(*n))
@@ -357,6 +360,14 @@ mod tests {
         assert_eq!(amount(Signal::MemoryAvailable, 12), "12 B");
         assert_eq!(amount(Signal::PidAvailable, 2048), "2048");
         assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn what_a_note_counts_has_the_unit_of_the_signal() {
+        let covers = Note::DyingCovers { expected: 1036, need: 116 };
+        let said = |signal| note(&covers, signal);
+        assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
+        assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
     }
 
     #[test]

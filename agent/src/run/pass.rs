@@ -152,8 +152,8 @@ impl Agent {
             };
             need(handled.signal, short)
         });
-        let free = evict.expected_free.unwrap_or(0);
-        self.state.departures().begin(evict.workload.clone(), target.clone(), grace, free);
+        let frees = (evict.signal, evict.expected_free.unwrap_or(0));
+        self.state.departures().begin(evict.workload.clone(), target.clone(), grace, frees);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
                 self.state.pods_mut().note_evicted(uid);
@@ -234,7 +234,7 @@ impl Agent {
         if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
             return;
         }
-        let notes = why.map(report::note).collect();
+        let notes = why.map(|note| report::note(plan, note)).collect();
         self.reporter
             .tell(&Record::Holding { signal: plan.handled.as_ref().map(|h| h.signal), notes });
         self.holding = Some(kinds);

@@ -186,7 +186,8 @@ impl Agent {
         if let Target::Pod { uid, .. } = &target {
             self.state.pods_mut().note_evicted(uid);
         }
-        self.state.departures().begin(key, target.clone(), Duration::ZERO, free);
+        let frees = (Some(Signal::MemoryAvailable), free);
+        self.state.departures().begin(key, target.clone(), Duration::ZERO, frees);
         self.give(target, Step::Kill, None);
     }
 }

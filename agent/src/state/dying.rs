@@ -6,12 +6,14 @@
 //!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
 //! Until its deadline a departure counts as memory that is coming back, so nothing more is chosen for the same need.
+//! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
 
 use crate::act::Target;
 use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::Cgroup;
 use crate::sense::process::{Process, ProcessId};
-use ebb_policy::snapshot::{Dying, WorkloadKey};
+use ebb_policy::snapshot::{Dying, Workload, WorkloadKey};
+use ebb_policy::{Millis, Signal};
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +49,9 @@ pub struct Departure {
     pub kill_at: Option<Boot>,
     /// Until when it counts as coming back.
     pub deadline: Boot,
-    /// What its end should free, in the unit of the signal it was chosen for.
+    /// What it was chosen for.
+    pub signal: Option<Signal>,
+    /// What its end should free, in the unit of the signal.
     pub expected_free: u64,
     /// It was seen to have missed its deadline, or could not be ended at all.
     pub stuck: bool,
@@ -67,7 +71,15 @@ pub struct Departures {
 
 impl Departures {
     /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period.
-    pub fn begin(&mut self, key: WorkloadKey, target: Target, grace: Duration, expected_free: u64) {
+    ///
+    /// `expected_free` is in the unit of the signal it was chosen for.
+    pub fn begin(
+        &mut self,
+        key: WorkloadKey,
+        target: Target,
+        grace: Duration,
+        (signal, expected_free): (Option<Signal>, u64),
+    ) {
         let chosen = Boot::now();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
@@ -78,6 +90,7 @@ impl Departures {
             chosen,
             kill_at,
             deadline,
+            signal,
             expected_free,
             stuck: false,
             pretended: false,
@@ -141,7 +154,7 @@ impl Departures {
     /// Looks which have gone since, and which have just missed their deadline; both are returned once.
     pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Departure>, Vec<Departure>) {
         let (gone, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.all).into_iter().partition(|d| is_gone(&d.target, proc));
+            std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
         self.all = rest;
         self.ended.retain(|(_, at)| now.since(*at) < REMAINS_COUNT_FOR);
         let pods = gone.iter().filter(|d| matches!(d.target, Target::Pod { .. }));
@@ -151,6 +164,10 @@ impl Departures {
         for departure in &mut self.all {
             if departure.left.is_none() {
                 departure.left = Left::of(&departure.target);
+                if !departure.stuck && departure.left.is_some() && now > departure.deadline {
+                    // It could not be looked at before, so nothing is known of how it goes.
+                    departure.deadline = now.plus(KILLED_COUNTS_FOR);
+                }
             }
             if !departure.stuck && now > departure.deadline {
                 let left = Left::of(&departure.target);
@@ -174,37 +191,75 @@ impl Departures {
         times.map(|d| d.kill_at.unwrap_or(d.deadline)).min()
     }
 
-    /// How policy sees the departure of `key`.
+    /// How policy sees the departure of `workload`.
     #[must_use]
-    pub fn dying(&self, key: &WorkloadKey, clock: &Clock) -> Option<Dying> {
+    pub fn dying(&self, workload: &Workload, clock: &Clock) -> Option<Dying> {
+        let key = &workload.key;
         let Some(departure) = self.all.iter().find(|d| &d.key == key) else {
             let (_, at) = self.ended.iter().find(|(ended, _)| ended == key)?;
             let deadline = clock.time(at.plus(REMAINS_COUNT_FOR));
             return Some(Dying { since: clock.time(*at), deadline, expected_free: 0 });
         };
-        Some(Dying {
-            since: clock.time(departure.chosen),
-            deadline: clock.time(departure.deadline),
-            expected_free: departure.expected_free,
-        })
+        let mut deadline = clock.time(departure.deadline);
+        if !departure.stuck {
+            // It is looked at when the deadline has passed to the nanosecond, and may get another: until then it counts, also in the millisecond in which that is.
+            deadline = deadline.plus(Millis(1));
+        }
+        let is_for_memory = departure.signal.is_none_or(Signal::is_memory);
+        let expected_free = if is_for_memory {
+            departure.expected_free
+        } else {
+            // What was expected is in another unit.
+            workload.stats.as_ref().and_then(|stats| stats.memory?.working_set()).unwrap_or(0)
+        };
+        Some(Dying { since: clock.time(departure.chosen), deadline, expected_free })
     }
+
+    /// The ids of cgroups that count although nothing runs in them any more: their zombies have task ids that are on their way back.
+    #[must_use]
+    pub fn being_reaped(&self) -> Vec<u64> {
+        let for_ids = self.all.iter().filter(|d| d.is_for_ids() && !d.stuck);
+        for_ids.flat_map(|d| cgroups_of(&d.target).map(|(id, _)| id)).collect()
+    }
+}
+
+impl Departure {
+    fn is_for_ids(&self) -> bool {
+        self.signal == Some(Signal::PidAvailable)
+    }
+
+    /// Whether what it was chosen for is back, as far as its end gives it back.
+    fn is_gone(&self, proc: &Path) -> bool {
+        let has_zombies = || {
+            cgroups_of(&self.target).any(|(id, path)| {
+                let pids = Cgroup::open(path, id)
+                    .ok()
+                    .and_then(|mut c| c.read_usage(&mut Vec::new()).pids);
+                pids.is_some_and(|left| left > 0)
+            })
+        };
+        is_gone(&self.target, proc) && !(self.is_for_ids() && has_zombies())
+    }
+}
+
+/// The cgroups that are ended with a target.
+fn cgroups_of(target: &Target) -> impl Iterator<Item = (u64, &Path)> {
+    let (own, payloads) = match target {
+        Target::Cgroup { id, path } => (Some((*id, path.as_path())), &[][..]),
+        Target::Pod { payloads, .. } => (None, &payloads[..]),
+        Target::Process { .. } => (None, &[][..]),
+    };
+    own.into_iter().chain(payloads.iter().map(|payload| (payload.id, payload.path.as_path())))
 }
 
 impl Left {
     /// `None` for a single process: what it holds goes all at once.
     fn of(target: &Target) -> Option<Self> {
-        let of = |id: u64, path: &Path| {
+        let of = |(id, path): (u64, &Path)| {
             let usage = Cgroup::open(path, id).ok()?.read_usage(&mut Vec::new());
             Some(Self { processes: usage.pids, memory: usage.current })
         };
-        match target {
-            Target::Cgroup { id, path } => of(*id, path),
-            Target::Pod { payloads, .. } => {
-                let each = payloads.iter().filter_map(|payload| of(payload.id, &payload.path));
-                each.reduce(Self::plus)
-            }
-            Target::Process { .. } => None,
-        }
+        cgroups_of(target).filter_map(of).reduce(Self::plus)
     }
 
     fn plus(self, other: Self) -> Self {
@@ -230,8 +285,9 @@ fn is_gone(target: &Target, proc: &Path) -> bool {
         Err(_) => true,
     };
     match target {
-        Target::Cgroup { id, path } => is_empty(*id, path),
-        Target::Pod { payloads, .. } => payloads.iter().all(|p| is_empty(p.id, &p.path)),
+        Target::Cgroup { .. } | Target::Pod { .. } => {
+            cgroups_of(target).all(|(id, path)| is_empty(id, path))
+        }
         Target::Process { pid, start } => Process::read(proc, *pid).is_none_or(|process| {
             process.id != ProcessId { pid: *pid, start: *start } || process.state == 'Z'
         }),
@@ -256,13 +312,19 @@ mod tests {
         WorkloadKey { name: name.into(), ..WorkloadKey::default() }
     }
 
+    fn dying(departures: &Departures, clock: &Clock) -> Option<Dying> {
+        departures.dying(&Workload { key: key("a"), ..Workload::default() }, clock)
+    }
+
+    const MEMORY: (Option<Signal>, u64) = (Some(Signal::MemoryAvailable), 7);
+
     #[test]
     fn a_departure_counts_until_it_is_seen_to_be_gone() {
         let (dir, target) = cgroup(1);
         let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, 7);
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
         let clock = Clock::anchored_now();
-        assert_eq!(departures.dying(&key("a"), &clock).unwrap().expected_free, 7);
+        assert_eq!(dying(&departures, &clock).unwrap().expected_free, 7);
         assert!(departures.look(Path::new("/proc"), Boot::now()).0.is_empty());
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
         let (gone, stuck) = departures.look(Path::new("/proc"), Boot::now());
@@ -274,23 +336,24 @@ mod tests {
     fn a_pod_that_has_ended_has_no_memory_to_give_but_counts_until_its_remains_can_be_gone() {
         let target = Target::Pod { uid: "u".into(), payloads: Vec::new() };
         let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, 7);
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
         let now = Boot::now();
         assert_eq!(departures.look(Path::new("/proc"), now).0.len(), 1);
         let clock = Clock::anchored_now();
-        let dying = departures.dying(&key("a"), &clock).unwrap();
-        assert_eq!(dying.expected_free, 0);
-        assert_eq!(dying.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
+        let seen = dying(&departures, &clock).unwrap();
+        assert_eq!(seen.expected_free, 0);
+        assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
         assert!(departures.is_empty(), "there is nothing to wait for");
         departures.look(Path::new("/proc"), now.plus(REMAINS_COUNT_FOR));
-        assert!(departures.dying(&key("a"), &clock).is_none());
+        assert!(dying(&departures, &clock).is_none());
     }
 
     #[test]
     fn a_departure_past_its_deadline_is_told_once_and_then_remembered_for_a_while() {
         let (_dir, target) = cgroup(1);
         let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, 7);
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        departures.look(Path::new("/proc"), Boot::now());
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
         assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 1);
         assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 0);
@@ -305,7 +368,7 @@ mod tests {
         let processes =
             |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
         let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, 7);
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
         processes(900);
         let proc = Path::new("/proc");
         departures.look(proc, Boot::now());
@@ -317,10 +380,71 @@ mod tests {
     }
 
     #[test]
+    fn a_departure_that_could_not_be_looked_at_in_time_gets_time_to_be() {
+        let (_dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
+        assert!(departures.look(Path::new("/proc"), late).1.is_empty(), "the first look");
+        let later = late.plus(KILLED_COUNTS_FOR * 2);
+        assert_eq!(departures.look(Path::new("/proc"), later).1.len(), 1);
+    }
+
+    /// Policy counts in milliseconds: in the one of the deadline it must not give up what a look would give more time.
+    #[test]
+    fn a_departure_counts_for_policy_until_a_look_says_otherwise() {
+        let (_dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let clock = Clock::anchored_now();
+        let proc = Path::new("/proc");
+        departures.look(proc, Boot::now());
+        let deadline = departures.all[0].deadline;
+        assert!(departures.look(proc, deadline).1.is_empty());
+        assert!(dying(&departures, &clock).unwrap().deadline > clock.time(deadline));
+        let late = deadline.plus(Duration::from_nanos(1));
+        assert_eq!(departures.look(proc, late).1.len(), 1);
+        assert!(dying(&departures, &clock).unwrap().deadline <= clock.time(late));
+    }
+
+    #[test]
+    fn for_task_ids_the_dead_count_until_somebody_has_waited_for_them() {
+        let (dir, target) = cgroup(0);
+        let Target::Cgroup { id, .. } = target else { unreachable!() };
+        let ids = |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
+        ids(900);
+        let proc = Path::new("/proc");
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        assert_eq!(departures.look(proc, Boot::now()).0.len(), 1, "they hold no memory");
+        departures.begin(key("a"), target, Duration::ZERO, (Some(Signal::PidAvailable), 900));
+        assert!(departures.look(proc, Boot::now()).0.is_empty());
+        assert_eq!(departures.being_reaped(), [id]);
+        let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
+        assert_eq!(departures.look(proc, late).1.len(), 1, "nobody waits for them");
+        assert!(departures.being_reaped().is_empty());
+        ids(0);
+        assert_eq!(departures.look(proc, late).0.len(), 1);
+    }
+
+    #[test]
+    fn what_another_resource_should_give_back_is_not_taken_for_memory() {
+        let (_dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(
+            key("a"),
+            target,
+            Duration::ZERO,
+            (Some(Signal::NodeFsAvailable), 1 << 40),
+        );
+        assert_eq!(dying(&departures, &Clock::anchored_now()).unwrap().expected_free, 0);
+    }
+
+    #[test]
     fn what_was_asked_is_killed_once_when_its_grace_is_over() {
         let (_dir, target) = cgroup(1);
         let mut departures = Departures::default();
-        departures.begin(key("a"), target.clone(), Duration::from_secs(5), 7);
+        departures.begin(key("a"), target.clone(), Duration::from_secs(5), MEMORY);
         assert!(departures.take_overdue(Boot::now()).is_empty());
         let after = Boot::now().plus(Duration::from_secs(6));
         assert_eq!(departures.take_overdue(after), [target]);

@@ -297,7 +297,8 @@ impl NodeState {
             Some(accepts) => self.tree.workloads(Some(accepts)),
             None => self.tree.workloads(None),
         };
-        self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok());
+        let reaped = self.departures.being_reaped();
+        self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok() || reaped.contains(id));
         self.found_protected.retain(|target, _| match target {
             Target::Cgroup { id, .. } => wanted.binary_search(id).is_ok(),
             Target::Pod { payloads, .. } => {

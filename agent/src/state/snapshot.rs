@@ -44,7 +44,7 @@ impl NodeState {
             self.disk.fill(&mut snapshot, &self.clock);
         }
         for workload in &mut snapshot.workloads {
-            workload.dying = self.departures.dying(&workload.key, &self.clock);
+            workload.dying = self.departures.dying(workload, &self.clock);
             // To find a target takes a search, and hardly ever is one found protected.
             if workload.protected.is_none() && !self.found_protected.is_empty() {
                 let target = self.target(&workload.key);

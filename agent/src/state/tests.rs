@@ -1,6 +1,7 @@
 //! The state on a fake node: what a snapshot says of it, and what kernel events change.
 use super::*;
 use crate::sense::node::NodeSensor;
+use ebb_policy::Signal;
 use ebb_policy::snapshot::Preference;
 use rules::Patterns;
 use std::fs;
@@ -128,6 +129,33 @@ fn what_was_found_protected_at_the_last_moment_is_protected_in_the_next_snapshot
     state.protect(&target, ProtectedReason::Runtime);
     let workload = &state.snapshot(Boot::now()).workloads[0];
     assert_eq!(workload.protected, Some(ProtectedReason::Runtime));
+}
+
+/// A fork bomb that was killed leaves zombies: nobody else is to be ended for task ids that only wait for their parent.
+#[test]
+fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
+    let fake = Fake::new();
+    fake.add("apps/a", 1);
+    let dir = fake.roots().cgroup.join("apps/a");
+    let mut state = fake.state(&Patterns::default());
+    let key = state.snapshot(Boot::now()).workloads[0].key.clone();
+    let target = state.target(&key).unwrap();
+    let frees = (Some(Signal::PidAvailable), 900);
+    state.departures().begin(key, target, Duration::ZERO, frees);
+    fs::write(dir.join("cgroup.procs"), "").unwrap();
+    fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();
+    fs::write(dir.join("pids.current"), "900\n").unwrap();
+    state.forget_tree();
+    state.sample(Boot::now(), Depth::Full).unwrap();
+    let snapshot = state.snapshot(Boot::now());
+    let dead = &snapshot.workloads[0];
+    assert_eq!(dead.stats.as_ref().unwrap().process_count, Some(900));
+    assert!(dead.dying.is_some());
+    fs::write(dir.join("pids.current"), "0\n").unwrap();
+    let (gone, _) = state.departures().look(Path::new("/proc"), Boot::now());
+    assert_eq!(gone.len(), 1);
+    state.sample(Boot::now(), Depth::Full).unwrap();
+    assert!(state.snapshot(Boot::now()).workloads.is_empty());
 }
 
 #[test]

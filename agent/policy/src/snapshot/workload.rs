@@ -175,7 +175,7 @@ pub struct Dying {
     pub since: Time,
     /// Until when what it will free is counted; past it another workload is chosen.
     pub deadline: Time,
-    /// What its end should free: bytes of the signal for which it was chosen.
+    /// Bytes of memory that its end should free, whatever it was chosen for; of other resources it is what the workload has.
     pub expected_free: u64,
 }
 
