@@ -9,7 +9,7 @@
 use super::kernel::Image;
 use super::matrix::Machine;
 use super::payload::Test;
-use super::qemu::{Boot, Qemu};
+use super::qemu::{Accel, Boot, Qemu};
 use anyhow::{Context, Result};
 use ebb_vm_protocol::Line;
 use std::fs;
@@ -86,20 +86,27 @@ pub(crate) struct Report {
 
 /// Boot, listen until the end, kill what is left.
 ///
-/// An emulated guest now and then loses its timer while it boots and hangs (`rcu: Possible timer handling issue`), before anything of ours has run.
-/// One that says nothing in time is therefore booted once more, and that is told; its first console stays beside the second.
+/// Two things that the emulator does to a guest have it booted once more, and that is told; its first console stays beside the second:
+/// - Now and then it loses its timer while it boots and hangs (`rcu: Possible timer handling issue`), before anything of ours has run.
+/// - It executes an instruction that is no longer there, see [`ran_stale_code`].
 ///
 /// # Errors
 /// Only when QEMU cannot be started or its files cannot be written; a guest that fails is a [`Report`].
 pub(crate) fn run(qemu: &Qemu, job: &Job) -> Result<Report> {
     let console = job.dir.join("console.log");
     let report = run_once(qemu, job, &console)?;
-    if report.trouble.as_deref() != Some(NO_BOOT) || first_trouble(&console).is_some() {
+    let log = fs::read(&console).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let why = if report.trouble.as_deref() == Some(NO_BOOT) && first_trouble(&console).is_none() {
+        NO_BOOT
+    } else if qemu.accel == Accel::Tcg && ran_stale_code(&log) {
+        "was made to execute what is no longer there"
+    } else {
         return Ok(report);
-    }
+    };
     let kept = job.dir.join("console-first.log");
     fs::rename(&console, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
-    println!("vm: {} {NO_BOOT} and is booted once more; see {}", job.kernel, kept.display());
+    println!("vm: {} {why} and is booted once more; see {}", job.kernel, kept.display());
     let again = run_once(qemu, job, &console)?;
     Ok(Report { took: report.took + again.took, ..again })
 }
@@ -267,6 +274,23 @@ fn first_trouble(console: &Path) -> Option<String> {
     })
 }
 
+/// Whether the kernel died of a breakpoint that is not in its memory.
+///
+/// The kernel patches its code while others run it: first a breakpoint, at last the new instruction, and every CPU is made to look anew in between.
+/// QEMU, as far as can be told, drops its translation of such code just before the new byte is stored; another CPU may have the old one translated again in between, and that translation stays.
+/// The kernel finds a breakpoint that nobody has set and gives up. Its report shows what memory holds there: not `cc`.
+fn ran_stale_code(console: &str) -> bool {
+    let Some((_, report)) = console.split_once("Oops: int3:") else { return false };
+    let Some(code) = report.lines().find_map(|line| line.split_once("Code: ")) else {
+        return false;
+    };
+    let bytes: Vec<&str> = code.1.split_whitespace().collect();
+    // The instruction pointer is behind the breakpoint, at the byte in brackets.
+    let next = bytes.iter().position(|byte| byte.starts_with('<'));
+    let executed = next.and_then(|next| bytes.get(next.checked_sub(1)?));
+    executed.is_some_and(|byte| *byte != "cc")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +347,19 @@ mod tests {
         let (_sender, lines) = channel();
         session.follow(&lines, Path::new("/nonexistent"));
         assert_eq!(session.trouble.as_deref(), Some("hung between tests"));
+    }
+
+    /// From a guest with 6.18.15 under QEMU 10.0.13, in which tracing of page faults was switched on while another CPU had many.
+    #[test]
+    fn a_breakpoint_that_is_not_in_memory_is_the_emulators() {
+        let report = "[  114.217184] Oops: int3: 0000 [#1] SMP NOPTI\n\
+                      [  114.218776] RIP: 0010:exc_page_fault+0xc1/0x1a0\n\
+                      [  114.222198] Code: 5b 5d 41 5c 41 5d c3 cc cc cc cc eb <05> e9 77 ff ff ff 65\n\
+                      [  114.231672] Kernel panic - not syncing: Fatal exception in interrupt\n";
+        assert!(ran_stale_code(report));
+        assert!(!ran_stale_code(&report.replace("eb <05>", "cc <05>")), "it is in memory");
+        assert!(!ran_stale_code(&report.replace("int3", "0002")), "another oops");
+        assert!(!ran_stale_code("[ 1.0] Oops: int3: 0000 [#1]\n"), "nothing is known");
     }
 
     fn tempfile(text: &str) -> PathBuf {
