@@ -20,6 +20,8 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(60);
 /// Of each condition, after one that is not counted.
 const ROUNDS: u32 = 12;
+/// Rounds in a row of which the crossing may fall between two samples that are too far apart: an emulated sampler is late now and then. They are played again.
+const UNSEEN: u32 = 3;
 const THRESHOLD: u64 = 15;
 /// MiB above the threshold at which the leak waits: near, as ebb sees it.
 const RUN_UP: u64 = 40;
@@ -50,12 +52,19 @@ pub(crate) fn beside_user_space(test: &TestContext) -> Result<Outcome> {
                 Settings { thresholds: &thresholds, own: &own, arguments, ..Settings::default() };
             let mut agent = Agent::start(test, &settings)?;
             let ebb = Cgroup::at("system.slice/ebb.service");
+            let hold = |on: bool| ebb.write(file, if on { held } else { free });
             for round in 0..=ROUNDS {
-                let name = format!("{condition}-{way}-{round}");
-                let hold = |on: bool| ebb.write(file, if on { held } else { free });
-                let leak = one(&observer, &mut agent, &name, way == "reflex", hold)
-                    .with_context(|| format!("in round {round} of {way} {condition}"))?;
-                let (micros, by) = leak;
+                let mut measured = None;
+                for again in 0..=UNSEEN {
+                    let name = format!("{condition}-{way}-{round}-{again}");
+                    measured = one(&observer, &mut agent, &name, way == "reflex", hold)
+                        .with_context(|| format!("in round {round} of {way} {condition}"))?;
+                    if measured.is_some() {
+                        break;
+                    }
+                    runner::note(test, &format!("{condition} {way} not seen to cross"))?;
+                }
+                let (micros, by) = measured.context("no crossing could be seen")?;
                 runner::note(test, &format!("{condition} {way} {micros} us by {by}"))?;
                 // An emulator translates code when it first runs.
                 if round > 0 {
@@ -70,14 +79,14 @@ pub(crate) fn beside_user_space(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// One leak: microseconds from the crossing to SIGKILL, and whose signal it was.
+/// One leak: microseconds from the crossing to SIGKILL, and whose signal it was; `None` when nobody looked at the moment of the crossing.
 fn one(
     observer: &Observer,
     agent: &mut Agent,
     name: &str,
     is_named: bool,
     hold: impl Fn(bool) -> Result<()>,
-) -> Result<(u64, String)> {
+) -> Result<Option<(u64, String)>> {
     let line = node::meminfo("MemTotal")? / 100 * THRESHOLD;
     let oom_kills = node::vmstat("oom_kill ")?;
     let floor = ((line >> 20) + RUN_UP).to_string();
@@ -106,9 +115,11 @@ fn one(
     wait::until(SOON, "the memory is back", || {
         node::meminfo("MemAvailable").is_ok_and(|now| now > line + (200 << 20))
     })?;
-    let crossed = observer::crossed_before(&observer.take_samples()?, line, began, killed.at);
-    let crossed = crossed.context("the threshold was not crossed")?;
+    let samples = observer.take_samples()?;
+    let Some(crossed) = observer::crossed_before(&samples, line, began, killed.at) else {
+        return Ok(None);
+    };
     let was_oom = node::vmstat("oom_kill ")? != oom_kills;
     let by = if was_oom { "oom".to_owned() } else { killed.sender };
-    Ok((killed.at.saturating_sub(crossed) / 1000, by))
+    Ok(Some((killed.at.saturating_sub(crossed) / 1000, by)))
 }
