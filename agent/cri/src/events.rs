@@ -64,6 +64,8 @@ pub enum What {
     Started,
     /// It ended.
     Stopped,
+    /// What it ran as was cleared away after its end, which the runtime is about to list. Told by containerd only.
+    Cleared,
     /// A process in it was killed for lack of memory.
     OutOfMemory,
     /// It was removed.

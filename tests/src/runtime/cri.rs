@@ -352,8 +352,11 @@ impl World {
                 self.announce_native("/tasks/start", &started);
             }
             v1::ContainerEventType::ContainerStoppedEvent => {
-                let ended = native::TaskExit { container_id: id.clone(), id, ..Default::default() };
+                let container_id = id.clone();
+                let ended = native::TaskExit { container_id, id: id.clone(), ..Default::default() };
                 self.announce_native("/tasks/exit", &ended);
+                let cleared = native::TaskDelete { container_id: id, ..Default::default() };
+                self.announce_native("/tasks/delete", &cleared);
             }
             v1::ContainerEventType::ContainerDeletedEvent => {
                 self.announce_native("/containers/delete", &native::ContainerDelete { id });

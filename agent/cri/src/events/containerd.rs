@@ -11,8 +11,14 @@ use crate::wire::containerd::types::Envelope;
 use prost::Message as _;
 use tonic::transport::Channel;
 
-const TASKS: [&str; 5] =
-    ["/containers/create", "/containers/delete", "/tasks/exit", "/tasks/oom", "/tasks/start"];
+const TASKS: [&str; 6] = [
+    "/containers/create",
+    "/containers/delete",
+    "/tasks/delete",
+    "/tasks/exit",
+    "/tasks/oom",
+    "/tasks/start",
+];
 const IMAGES: [&str; 3] = ["/images/create", "/images/delete", "/images/update"];
 
 pub(super) async fn follow_tasks(outlet: &Outlet, channel: Channel) -> End {
@@ -60,10 +66,14 @@ fn event(envelope: &Envelope) -> Option<RuntimeEvent> {
         }
         "/tasks/exit" => {
             let exit = payload::TaskExit::decode(payload).ok()?;
-            // Another id is a process that was started inside, such as a probe.
-            let is_first = exit.id == exit.container_id || exit.id.is_empty();
             let at = stamp(exit.exited_at.as_ref()).or(at);
+            let is_first = is_first(&exit.container_id, &exit.id);
             if is_first { change(exit.container_id, What::Stopped, at) } else { None }
+        }
+        "/tasks/delete" => {
+            let delete = payload::TaskDelete::decode(payload).ok()?;
+            let is_first = is_first(&delete.container_id, &delete.id);
+            if is_first { change(delete.container_id, What::Cleared, at) } else { None }
         }
         "/images/create" => {
             Some(RuntimeEvent::ImageAdded(images::ImageCreate::decode(payload).ok()?.name))
@@ -76,6 +86,11 @@ fn event(envelope: &Envelope) -> Option<RuntimeEvent> {
         }
         _ => None,
     }
+}
+
+/// Whether a process is a container's first; another id is one that was started inside, such as a probe.
+fn is_first(container: &str, process: &str) -> bool {
+    process == container || process.is_empty()
 }
 
 #[cfg(test)]
@@ -97,6 +112,14 @@ mod tests {
         assert!(exit("probe").is_none());
         let Some(RuntimeEvent::Change(change)) = exit("c") else { panic!("no change") };
         assert_eq!((change.id.as_str(), change.what), ("c", What::Stopped));
+        let delete = |id: &str| {
+            let (container_id, id) = ("c".into(), id.into());
+            let delete = payload::TaskDelete { container_id, id, ..Default::default() };
+            event(&envelope("/tasks/delete", &delete))
+        };
+        assert!(delete("probe").is_none());
+        let Some(RuntimeEvent::Change(change)) = delete("") else { panic!("no change") };
+        assert_eq!((change.id.as_str(), change.what), ("c", What::Cleared));
     }
 
     #[test]

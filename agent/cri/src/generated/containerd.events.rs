@@ -23,6 +23,21 @@ pub struct TaskExit {
     #[prost(message, optional, tag = "5")]
     pub exited_at: ::core::option::Option<::prost_types::Timestamp>,
 }
+/// Topic /tasks/delete: what the task had is cleared away.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TaskDelete {
+    #[prost(string, tag = "1")]
+    pub container_id: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    #[prost(uint32, tag = "3")]
+    pub exit_status: u32,
+    #[prost(message, optional, tag = "4")]
+    pub exited_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Empty or the container's own id for its first process, another for one that was started inside it.
+    #[prost(string, tag = "5")]
+    pub id: ::prost::alloc::string::String,
+}
 /// Topic /tasks/oom.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskOom {

@@ -20,7 +20,7 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Without any event, everything is listed this often: an event may have been lost, or never sent.
 const RECONCILE: Duration = Duration::from_secs(60);
 
-/// Whether what is known to have ended still counts as running is asked again after a quarter of the time that it has taken so far, at most after this; and for so long at most.
+/// Whether what is known to have ended still counts as running is asked again after half the time that it has taken so far, at most after this; and for so long at most.
 const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
 const AGAIN_FOR: Duration = Duration::from_secs(30);
 
@@ -128,10 +128,12 @@ impl Desk {
                 None
             }
             RuntimeEvent::Change(Change { id, what, .. }) => {
-                if what == What::Stopped {
-                    self.note_end(id);
-                } else {
-                    self.list_within(GATHER);
+                match what {
+                    What::Stopped => self.note_end(id),
+                    What::Cleared => self.note_clearing(id),
+                    What::Created | What::Started | What::OutOfMemory | What::Deleted => {
+                        self.list_within(GATHER);
+                    }
                 }
                 None
             }
@@ -201,6 +203,12 @@ impl Desk {
         self.ask_at = Some(self.ask_at.map_or(now + GATHER, |at| at.min(now + GATHER)));
     }
 
+    /// Notes that the runtime has cleared away what has ended, and will list its end any moment: from here on it is asked as if it had just ended.
+    fn note_clearing(&mut self, id: String) {
+        self.ended.remove(&id);
+        self.note_end(id);
+    }
+
     /// Notes that nothing runs any more in the cgroup of a container or sandbox.
     fn note_end_of(&mut self, cgroup: &Path) {
         let Some(inventory) = &self.inventory else { return };
@@ -240,7 +248,7 @@ impl Desk {
         let now = Instant::now();
         self.ended.retain(|_, since| now - *since < AGAIN_FOR);
         let latest = self.ended.values().max();
-        self.ask_at = latest.map(|at| now + ((now - *at) / 4).clamp(GATHER, AGAIN_AT_LEAST));
+        self.ask_at = latest.map(|at| now + ((now - *at) / 2).clamp(GATHER, AGAIN_AT_LEAST));
     }
 
     /// What has ended since the last inventory: what did not, and is listed as ended now.
