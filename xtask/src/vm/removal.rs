@@ -10,28 +10,44 @@ use anyhow::{Context, Result};
 pub(crate) fn run() -> Result<String> {
     let measured = measure::all("removal", &[])?;
     let ebb = measured.contenders.first().context("nothing was measured")?;
-    let mut times = Vec::new();
-    for line in ebb.read("times")?.lines() {
-        times.push(line.parse::<u64>().context("a time is no number")?);
-    }
-    times.sort_unstable();
+    let text = ebb.read("times")?;
+    let times = text.lines().map(exit).collect::<Result<Vec<_>>>()?;
     render(&times, &measured.conditions, ebb.read("containerd")?.trim())
 }
 
-fn render(times: &[u64], conditions: &str, containerd: &str) -> Result<String> {
-    let shown = |percent| percentile(times, percent).map(ms).context("no times");
+/// Microseconds until the removal, and until containerd had cleared away what ended.
+fn exit(line: &str) -> Result<(u64, u64)> {
+    let (removed, cleared) = line.split_once(' ').context("a line without two times")?;
+    let number = |word: &str| word.parse::<u64>().context("a time is no number");
+    Ok((number(removed)?, number(cleared)?))
+}
+
+fn render(exits: &[(u64, u64)], conditions: &str, containerd: &str) -> Result<String> {
+    let row = |name: &str, of: fn(&(u64, u64)) -> u64| {
+        let mut times: Vec<u64> = exits.iter().map(of).collect();
+        times.sort_unstable();
+        let shown = |percent| percentile(&times, percent).map(ms).context("no times");
+        Ok::<_, anyhow::Error>(format!(
+            "| {name} | {} | {} | {} |",
+            shown(50)?,
+            shown(99)?,
+            shown(100)?
+        ))
+    };
     Ok(format!(
         "## From a container's end to its removal\n\n\
          Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, containerd {containerd}; {} containers, one after the other, each killed by SIGKILL; the clock stops when ebb tells that it is removed.\n\
          No dead container is to be kept (`maximumDeadContainersPerContainer: 0`).\n\n\
          | | p50 | p99 | at worst |\n|---|---|---|---|\n\
-         | ebb | {} | {} | {} |\n\
+         {}\n{}\n{}\n\
          | the kubelet's collector, by its beat of a minute (not measured) | 30 s | 60 s | 60 s |\n\n\
          (What is more than one dead container of a name the kubelet removes as soon as it has listed the runtime, once a second; the last one waits for the beat.)\n",
-        times.len(),
-        shown(50)?,
-        shown(99)?,
-        shown(100)?,
+        exits.len(),
+        row("ebb", |(removed, _)| *removed)?,
+        row("of which containerd deletes the task, and lists no end before", |(_, cleared)| {
+            *cleared
+        })?,
+        row("and from there on", |(removed, cleared)| removed.saturating_sub(*cleared))?,
     ))
 }
 
@@ -41,9 +57,12 @@ mod tests {
 
     #[test]
     fn times_become_a_row() {
-        let times: Vec<u64> = (1..=100).map(|n| n * 1000).collect();
-        let text = render(&times, "here", "1.7").unwrap();
+        let exits: Vec<_> = (1..=100).map(|n| (n * 1000, n * 900)).collect();
+        let text = render(&exits, "here", "1.7").unwrap();
         assert!(text.contains("| ebb | 50.0 ms | 99.0 ms | 100.0 ms |"), "{text}");
+        assert!(text.contains("| and from there on | 5.0 ms | 9.9 ms | 10.0 ms |"), "{text}");
+        assert_eq!(exit("1250 900").unwrap(), (1250, 900));
+        assert!(exit("1250").is_err());
         assert!(render(&[], "here", "1.7").is_err());
     }
 }
