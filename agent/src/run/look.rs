@@ -3,6 +3,7 @@
 use super::runtime::RuntimeWatch;
 use super::watch::{Finding, Watch};
 use super::{Agent, BACKSTOP};
+use crate::clock::Boot;
 use crate::state::Depth;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ impl Agent {
 
     /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
     pub(super) fn look(&mut self, thoroughly: bool) {
+        self.looked = Boot::now();
         // Before the node is read: what the reflex has given back is to be seen.
         self.take_in_shot();
         if !self.read_node() || self.pull_reflex() && !self.read_node() {

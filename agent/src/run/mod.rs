@@ -173,6 +173,8 @@ struct Agent {
     keeper: Option<Keeper>,
     start_keeper: StartKeeper,
     roots: Roots,
+    /// When the node was last looked at, or that was tried.
+    looked: Boot,
     wake_at: Option<Boot>,
     holding: Option<Vec<String>>,
     local: Vec<WorkloadKey>,
@@ -286,6 +288,7 @@ impl Agent {
             keeper,
             start_keeper,
             roots,
+            looked: Boot::now(),
             wake_at: None,
             holding: None,
             local: Vec::new(),
@@ -357,6 +360,11 @@ impl Agent {
                     return;
                 }
             }
+            if self.look_due() <= Boot::now() {
+                // What is told all the time must not keep the timer from its turn.
+                self.count(&wakers);
+                self.look(false);
+            }
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
                 self.reporter.tell(&Record::Degraded { what });
@@ -391,18 +399,19 @@ impl Agent {
 
     /// How long nothing can happen that would not wake the loop by itself.
     fn wait(&self) -> Duration {
+        let now = Boot::now();
+        let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
+        let others = [self.disk.due(), self.wake_at, self.state.next_departure_change(), collector];
+        let next = others.into_iter().flatten().fold(self.look_due(), Boot::min);
+        let wait = next.since(now);
+        wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
+    }
+
+    /// When the node is to be looked at again, whatever else happens: counted from the last look, so that nothing that is told meanwhile puts it off.
+    fn look_due(&self) -> Boot {
         let mut wait = BACKSTOP;
         for watch in self.quick_watches() {
             wait = watch.wait().map_or(wait, |w| w.min(wait));
-        }
-        let now = Boot::now();
-        if let Some(at) = self.disk.due() {
-            wait = wait.min(at.since(now));
-        }
-        let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
-        let others = [self.wake_at, self.state.next_departure_change(), collector];
-        for at in others.into_iter().flatten() {
-            wait = wait.min(at.since(now));
         }
         if self.quick_watches().any(|w| w.episode.is_some()) {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
@@ -410,7 +419,7 @@ impl Agent {
                 self.state.has_departures() || self.quick_watches().any(|w| !w.is_below());
             wait = wait.min(if is_moving { RECOVERING } else { STUCK });
         }
-        wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
+        self.looked.plus(wait)
     }
 
     fn on_tick(&mut self, wakers: &Wakers) {

@@ -108,6 +108,23 @@ fn kinds(records: &[Value]) -> Vec<&str> {
     records.iter().filter_map(|r| r["event"].as_str()).collect()
 }
 
+/// Something is told every few milliseconds, on a busy node by the kernel: when to look again counts from the last look.
+#[test]
+fn what_is_told_all_the_time_does_not_put_off_the_next_look() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    let pid = nix::unistd::Pid::from_raw(agent.child.id().try_into().unwrap());
+    node.set_available(60);
+    wait_for("the kill", || {
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+        hog.is_killed()
+    });
+    hog.empty();
+    agent.stop();
+}
+
 #[test]
 fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
     let mut node = FakeNode::new();
