@@ -48,15 +48,17 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> (u64, Option<Time>) {
 }
 
 /// Until when a dying workload is counted, and with how much. Ends that others ordered count only in the attributed ranking: the kubelet may choose such a pod again, to shorten its grace.
+///
+/// One that was ended here and of which nobody knows how much it gives back may give back enough: it counts for all that is needed, and its deadline is near. What others end may take as long as they like, and counts only when it is known.
 fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     let signal = need.shortage.signal;
     if let Some(dying) = workload.dying {
         let free = if signal.is_memory() {
             dying.expected_free
         } else {
-            expected_free(workload, signal, need.layout).unwrap_or_default()
+            expected_free(workload, signal, need.layout)
         };
-        return Some((dying.deadline, free));
+        return Some((dying.deadline, free.unwrap_or(need.need)));
     }
     match workload.state {
         State::Terminating { deadline: Some(deadline), .. }

@@ -152,7 +152,7 @@ impl Agent {
             };
             need(handled.signal, short)
         });
-        let frees = (evict.signal, evict.expected_free.unwrap_or(0));
+        let frees = (evict.signal, evict.expected_free);
         self.state.departures().begin(evict.workload.clone(), target.clone(), grace, frees);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {

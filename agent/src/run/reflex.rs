@@ -157,7 +157,7 @@ impl Agent {
         let Named { target, key, decision } = named;
         let workload = decision.snapshot.workloads.iter().find(|workload| workload.key == key);
         let memory = workload.and_then(|workload| workload.stats.as_ref()?.memory);
-        let free = memory.and_then(|memory| memory.working_set()).unwrap_or(0);
+        let free = memory.and_then(|memory| memory.working_set());
         self.reporter.tell(&Record::Reflex {
             workload: &key,
             killed: &shot.killed,

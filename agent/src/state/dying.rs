@@ -52,7 +52,7 @@ pub struct Departure {
     /// What it was chosen for.
     pub signal: Option<Signal>,
     /// What its end should free, in the unit of the signal.
-    pub expected_free: u64,
+    pub expected_free: Option<u64>,
     /// It was seen to have missed its deadline, or could not be ended at all.
     pub stuck: bool,
     /// Nothing was done: a dry run.
@@ -78,7 +78,7 @@ impl Departures {
         key: WorkloadKey,
         target: Target,
         grace: Duration,
-        (signal, expected_free): (Option<Signal>, u64),
+        (signal, expected_free): (Option<Signal>, Option<u64>),
     ) {
         let chosen = Boot::now();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
@@ -198,7 +198,7 @@ impl Departures {
         let Some(departure) = self.all.iter().find(|d| &d.key == key) else {
             let (_, at) = self.ended.iter().find(|(ended, _)| ended == key)?;
             let deadline = clock.time(at.plus(REMAINS_COUNT_FOR));
-            return Some(Dying { since: clock.time(*at), deadline, expected_free: 0 });
+            return Some(Dying { since: clock.time(*at), deadline, expected_free: Some(0) });
         };
         let mut deadline = clock.time(departure.deadline);
         if !departure.stuck {
@@ -210,7 +210,7 @@ impl Departures {
             departure.expected_free
         } else {
             // What was expected is in another unit.
-            workload.stats.as_ref().and_then(|stats| stats.memory?.working_set()).unwrap_or(0)
+            workload.stats.as_ref().and_then(|stats| stats.memory?.working_set())
         };
         Some(Dying { since: clock.time(departure.chosen), deadline, expected_free })
     }
@@ -316,7 +316,7 @@ mod tests {
         departures.dying(&Workload { key: key("a"), ..Workload::default() }, clock)
     }
 
-    const MEMORY: (Option<Signal>, u64) = (Some(Signal::MemoryAvailable), 7);
+    const MEMORY: (Option<Signal>, Option<u64>) = (Some(Signal::MemoryAvailable), Some(7));
 
     #[test]
     fn a_departure_counts_until_it_is_seen_to_be_gone() {
@@ -324,7 +324,7 @@ mod tests {
         let mut departures = Departures::default();
         departures.begin(key("a"), target, Duration::ZERO, MEMORY);
         let clock = Clock::anchored_now();
-        assert_eq!(dying(&departures, &clock).unwrap().expected_free, 7);
+        assert_eq!(dying(&departures, &clock).unwrap().expected_free, Some(7));
         assert!(departures.look(Path::new("/proc"), Boot::now()).0.is_empty());
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
         let (gone, stuck) = departures.look(Path::new("/proc"), Boot::now());
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(departures.look(Path::new("/proc"), now).0.len(), 1);
         let clock = Clock::anchored_now();
         let seen = dying(&departures, &clock).unwrap();
-        assert_eq!(seen.expected_free, 0);
+        assert_eq!(seen.expected_free, Some(0));
         assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
         assert!(departures.is_empty(), "there is nothing to wait for");
         departures.look(Path::new("/proc"), now.plus(REMAINS_COUNT_FOR));
@@ -417,7 +417,7 @@ mod tests {
         let mut departures = Departures::default();
         departures.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
         assert_eq!(departures.look(proc, Boot::now()).0.len(), 1, "they hold no memory");
-        departures.begin(key("a"), target, Duration::ZERO, (Some(Signal::PidAvailable), 900));
+        departures.begin(key("a"), target, Duration::ZERO, (Some(Signal::PidAvailable), Some(900)));
         assert!(departures.look(proc, Boot::now()).0.is_empty());
         assert_eq!(departures.being_reaped(), [id]);
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
@@ -435,9 +435,9 @@ mod tests {
             key("a"),
             target,
             Duration::ZERO,
-            (Some(Signal::NodeFsAvailable), 1 << 40),
+            (Some(Signal::NodeFsAvailable), Some(1 << 40)),
         );
-        assert_eq!(dying(&departures, &Clock::anchored_now()).unwrap().expected_free, 0);
+        assert_eq!(dying(&departures, &Clock::anchored_now()).unwrap().expected_free, None);
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
     let mut state = fake.state(&Patterns::default());
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     let target = state.target(&key).unwrap();
-    let frees = (Some(Signal::PidAvailable), 900);
+    let frees = (Some(Signal::PidAvailable), Some(900));
     state.departures().begin(key, target, Duration::ZERO, frees);
     fs::write(dir.join("cgroup.procs"), "").unwrap();
     fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();

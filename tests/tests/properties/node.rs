@@ -169,7 +169,7 @@ fn workload() -> BoxedStrategy<Workload> {
         state(),
         any::<[bool; 2]>(),
     );
-    let dying = of((moment(), moment(), figure()));
+    let dying = of((moment(), moment(), of(figure())));
     let asked = (
         containers(),
         of(amounts()),

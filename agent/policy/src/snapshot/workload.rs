@@ -175,8 +175,8 @@ pub struct Dying {
     pub since: Time,
     /// Until when what it will free is counted; past it another workload is chosen.
     pub deadline: Time,
-    /// Bytes of memory that its end should free, whatever it was chosen for; of other resources it is what the workload has.
-    pub expected_free: u64,
+    /// Bytes of memory that its end should free, whatever it was chosen for; of other resources it is what the workload has. `None` when unknown.
+    pub expected_free: Option<u64>,
 }
 
 /// A workload's own limit: pressure that it causes to itself concerns nobody else.
