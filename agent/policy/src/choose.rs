@@ -9,6 +9,7 @@ use crate::{
     message,
     plan::{Action, EvictionCause, KeepReason, Kept, LISTED, Note, Plan, Strength, Subject},
     rank::Candidate,
+    signal::Resource,
     snapshot::{FsLayout, OwnerRef, Snapshot, State, Workload},
     usage::expected_free,
 };
@@ -53,10 +54,11 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> (u64, Option<Time>) {
 fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     let signal = need.shortage.signal;
     if let Some(dying) = workload.dying {
-        let free = if signal.is_memory() {
-            dying.expected_free
-        } else {
-            expected_free(workload, signal, need.layout)
+        let free = match signal.resource() {
+            Resource::Memory => dying.expected_free,
+            Resource::Pids => expected_free(workload, signal, need.layout),
+            // What it has there was measured seconds ago, and it may have written since.
+            Resource::EphemeralStorage | Resource::Inodes => None,
         };
         return Some((dying.deadline, free.unwrap_or(need.need)));
     }
