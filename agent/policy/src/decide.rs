@@ -1,12 +1,13 @@
 //! The decision: eviction first, then beside it the collectors whose time has come, admissions, preemption and reports of OOM kills.
 //! The eviction part is in [`crate::pass`].
 use crate::{
-    History, Limits, Millis, Plan, Snapshot, Time, admit, gc,
+    History, Limits, Millis, Plan, Signal, Snapshot, Time, admit, gc,
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
     plan::{Action, Subject, ThresholdState},
     preempt,
+    signal::Resource,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
 use alloc::{collections::BTreeSet, vec::Vec};
@@ -67,7 +68,12 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
         plan.evictions().map(|evict| evict.workload.clone()).collect();
     if !workloads.is_empty() {
         workloads.sort();
-        history.waiting = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
+        let is_on_disk = |signal: Signal| {
+            matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes)
+        };
+        let for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(is_on_disk));
+        let until = plan.decided_at.plus(LONGEST_WAIT);
+        history.waiting = Some(Waiting { workloads, until, for_disk });
     }
 }
 

@@ -168,6 +168,9 @@ pub struct Waiting {
     pub workloads: Vec<WorkloadKey>,
     /// Until when, whatever happens.
     pub until: Time,
+    /// They were told to end for want of disk, which comes back when what is dead of them has been removed, not when nothing of them runs.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub for_disk: bool,
 }
 
 /// What is remembered of an image.

@@ -131,10 +131,12 @@ impl Pass<'_, '_> {
     /// Whether the pass is skipped because the ends that the last one ordered are waited for.
     fn waits(&mut self) -> bool {
         let Some(waiting) = self.history.waiting.take() else { return false };
-        // What is left of a pod of which nothing runs has nothing more to give back.
+        let is_victim = |workload: &Workload| waiting.workloads.contains(&workload.key);
+        // What is left of a pod of which nothing runs has nothing more to give back but disk.
         let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
-        let still_there =
-            self.active.iter().filter(runs).any(|w| waiting.workloads.contains(&w.key));
+        let has_remains = |workload: &Workload| workload.dying.is_some() && is_victim(workload);
+        let still_there = self.active.iter().filter(runs).any(|w| is_victim(w))
+            || waiting.for_disk && self.snapshot.workloads.iter().any(has_remains);
         let waits = still_there && self.snapshot.taken_at < waiting.until;
         if waits {
             pressure::repeat_conditions(self.history, self.plan);
