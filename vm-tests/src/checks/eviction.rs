@@ -168,8 +168,8 @@ fn race(observer: &Observer, name: &str, line: u64) -> Result<Duration> {
             break kill.at;
         }
     };
-    // A sampler that was late has not seen it: then it was killed as soon as anybody could see it.
     let crossed = observer::crossed_before(&observer.take_samples()?, line, began, killed);
-    let crossed = crossed.unwrap_or(killed);
+    let crossed =
+        crossed.with_context(|| format!("{name} was killed before the line was crossed"))?;
     Ok(Duration::from_nanos(killed - crossed))
 }
