@@ -1,7 +1,7 @@
 //! The whole agent with a container runtime in the test's own process: who is ended and how, and that memory never waits for the runtime.
 
 use crate::fake_node::wait_for;
-use crate::pods::{CONFIG, Lab, Pod};
+use crate::lab::{CONFIG, Lab, Pod};
 use crate::{Agent, config};
 use ebb::state::Evicted;
 use ebb::state::images::ImageStore;

@@ -4,6 +4,8 @@
 
 mod evictions;
 mod fake_node;
+mod images;
+mod lab;
 mod pods;
 
 use fake_node::{FakeNode, wait_for};

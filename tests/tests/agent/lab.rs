@@ -1,0 +1,119 @@
+//! A fake node beside a container runtime in the test's own process.
+
+use crate::fake_node::{FakeCgroup, FakeNode};
+use crate::{Agent, ebb, start};
+use ebb_tests::runtime::{FakeRuntime, Flavour, World};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Output;
+
+pub(crate) const CONFIG: &str = "\
+evictionHard:
+  memory.available: 100Mi
+imageMinimumGCAge: 0s
+ebb:
+  mode: kubernetes
+  memoryAvailable: memAvailable
+";
+
+/// A runtime with its own directories for images, logs and what ebb remembers.
+pub(crate) struct Lab {
+    pub(crate) node: FakeNode,
+    pub(crate) runtime: FakeRuntime,
+}
+
+impl Lab {
+    pub(crate) fn new(flavour: Flavour) -> Self {
+        let runtime = FakeRuntime::start(flavour).unwrap();
+        for dir in ["images", "pods", "containers", "state"] {
+            std::fs::create_dir(runtime.dir().join(dir)).unwrap();
+        }
+        runtime.world().image_fs = path(&runtime, "images");
+        Self { node: FakeNode::new(), runtime }
+    }
+
+    pub(crate) fn world(&self) -> std::sync::MutexGuard<'_, World> {
+        self.runtime.world()
+    }
+
+    pub(crate) fn dir(&self, name: &str) -> std::path::PathBuf {
+        self.runtime.dir().join(name)
+    }
+
+    /// A directory with a manifest for each of these pods.
+    pub(crate) fn manifests(&self, pods: &[&str]) -> std::path::PathBuf {
+        let manifests = self.dir("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        for name in pods {
+            let text = format!(
+                "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
+            );
+            std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
+        }
+        manifests
+    }
+
+    fn args(&self) -> Vec<String> {
+        let socket = self.runtime.socket().display().to_string();
+        let dir = |name| path(&self.runtime, name);
+        let pairs = [
+            ("--cri", socket),
+            ("--node-fs", dir("images")),
+            ("--pod-logs", dir("pods")),
+            ("--container-logs", dir("containers")),
+            ("--state", dir("state")),
+        ];
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    pub(crate) fn start(&self, config: &Path, extra: &[&str]) -> Agent {
+        let args = self.args();
+        let all: Vec<&str> = args.iter().map(String::as_str).chain(extra.iter().copied()).collect();
+        start(&self.node, config, &all)
+    }
+
+    /// A command that looks once, with its output.
+    pub(crate) fn run(&self, command: &[&str]) -> Output {
+        ebb()
+            .args(command)
+            .args(self.args())
+            .arg("--proc-root")
+            .arg(self.node.proc())
+            .arg("--cgroup-root")
+            .arg(self.node.cgroups())
+            .output()
+            .unwrap()
+    }
+
+    /// A pod with one running container of `mib` MiB, whose sandbox has a cgroup beside it.
+    pub(crate) fn pod(&mut self, name: &str, image: &str, mib: u64) -> Pod {
+        let uid = format!("uid-{name}");
+        let (sandbox, container) = {
+            let mut world = self.world();
+            let sandbox = world.add_pod("ns", name, &uid);
+            let container = world.add_container(&sandbox, "main", image);
+            (sandbox, container)
+        };
+        let parent = format!("kubepods/burstable/pod{uid}");
+        let payload = self.node.add(&format!("{parent}/{container}"), mib);
+        let pause = self.node.add(&format!("{parent}/{sandbox}"), 1);
+        Pod { uid, sandbox, container, payload, pause }
+    }
+}
+
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    pub(crate) sandbox: String,
+    pub(crate) container: String,
+    pub(crate) payload: FakeCgroup,
+    pub(crate) pause: FakeCgroup,
+}
+
+fn path(runtime: &FakeRuntime, name: &str) -> String {
+    runtime.dir().join(name).display().to_string()
+}
+
+pub(crate) fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
