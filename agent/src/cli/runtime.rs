@@ -11,7 +11,7 @@ use crate::run::SessionSetup;
 use crate::sense::disk::DiskReading;
 use crate::sense::logs::{LogRoots, Logs};
 use crate::sense::manifests::Manifests;
-use crate::sense::runtime::{DiskUsage, Reader};
+use crate::sense::runtime::{DiskUsage, Reader, writable_layers};
 use crate::state::images::{ImageStore, Records, StoreError};
 use crate::state::{Evicted, NodeState};
 use anyhow::{Context as _, anyhow};
@@ -128,7 +128,7 @@ impl Sight {
             notes.extend(found.problems);
             state.pods_mut().observe_manifests(found.pods);
         }
-        match reader.writable_layers().await {
+        match writable_layers(&runtime).await {
             Ok(layers) => {
                 let usage = DiskUsage { layers, pods: BTreeMap::new() };
                 state.pods_mut().observe_usage(usage);

@@ -1,14 +1,15 @@
 //! The thread that talks to the container runtime, so that the loop never waits for it.
 //!
 //! ```text
-//!         ┌──Order──► desk: events of the runtime ─► list, measure ──┐
-//!  loop ──┤                                                          ├──News──► loop
+//!         ┌──Order──► desk: events of the runtime ─► list ───────────┐
+//!  loop ──┤            └► surveyor: disk usage, beside the lists ────┼──News──► loop
 //!         └──Task───► worker: removals in turn, ends of pods beside ─┘
 //!                                  thread ebb-runtime
 //! ```
 //! A runtime that hangs fills the queues, which are bounded; the loop is told that it is away and decides without it.
 
 mod desk;
+mod surveyor;
 mod worker;
 
 use crate::act::Mode;
@@ -131,7 +132,6 @@ async fn read(mut desk: Desk, mut orders: Receiver<Order>, mut events: RuntimeEv
     loop {
         let due = desk.next_due();
         tokio::select! {
-            biased;
             order = orders.recv() => match order {
                 Some(order) => desk.take(order),
                 None => return,

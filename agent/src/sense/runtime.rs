@@ -123,6 +123,20 @@ const ASKED_AT_MOST: usize = 512;
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(60);
 const ASKED_AGAIN_AT_MOST: usize = 64;
 
+/// What writable layers take up, by container id. A runtime may take seconds to measure it.
+///
+/// # Errors
+/// When the runtime does not say.
+pub async fn writable_layers(runtime: &Runtime) -> Result<BTreeMap<String, FsUsage>, Error> {
+    let usage = runtime.container_usage().await?;
+    let layer = |container: ebb_cri::ContainerUsage| {
+        let layer = container.writable_layer?;
+        let usage = FsUsage { used_bytes: layer.bytes, inodes_used: layer.inodes };
+        Some((container.id, usage))
+    };
+    Ok(usage.into_iter().filter_map(layer).collect())
+}
+
 impl Reader {
     /// A reader that knows nothing yet.
     #[must_use]
@@ -160,20 +174,6 @@ impl Reader {
     /// When the runtime does not say.
     pub async fn running(&self, only: Option<&str>) -> Result<BTreeSet<String>, Error> {
         self.runtime.running(only).await
-    }
-
-    /// What writable layers take up, by container id.
-    ///
-    /// # Errors
-    /// When the runtime does not say.
-    pub async fn writable_layers(&self) -> Result<BTreeMap<String, FsUsage>, Error> {
-        let usage = self.runtime.container_usage().await?;
-        let layer = |container: ebb_cri::ContainerUsage| {
-            let layer = container.writable_layer?;
-            let usage = FsUsage { used_bytes: layer.bytes, inodes_used: layer.inodes };
-            Some((container.id, usage))
-        };
-        Ok(usage.into_iter().filter_map(layer).collect())
     }
 
     async fn read_images(&mut self) -> Result<Images, Error> {

@@ -79,6 +79,25 @@ fn an_end_that_is_told_before_the_list_shows_it_is_not_forgotten() {
     agent.stop();
 }
 
+/// While a filesystem is near its threshold disk usage is measured all the time, and the runtime may take its time to say it.
+#[test]
+fn a_dead_container_does_not_wait_for_the_statistics_of_disk() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let pod = lab.pod("web", &image, 10);
+    let short = CONFIG.replace("evictionHard:\n", "evictionHard:\n  nodefs.available: \"99%\"\n");
+    let config = config(&format!("maximumDeadContainersPerContainer: 0\n{short}"));
+    lab.world().faults.insert("ListContainerStats".into(), Fault::Hang);
+    let agent = lab.start(config.path(), &[]);
+    wait_for("the statistics to be asked for", || lab.world().count("ListContainerStats") > 0);
+    let other = lab.world().add_container(&pod.sandbox, "other", &image);
+    let before = lab.world().count("ListContainers");
+    lab.world().exit(&other, 0);
+    wait_for("a listing", || lab.world().count("ListContainers") > before);
+    assert_eq!(lab.world().count("ListContainerStats"), 1, "the first is still not answered");
+    agent.stop();
+}
+
 #[test]
 fn a_removal_that_the_runtime_refuses_is_asked_for_again() {
     let (lab, pod, agent, _config) = with_none_kept(Flavour::Containerd16);

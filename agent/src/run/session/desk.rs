@@ -1,13 +1,13 @@
-//! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage when asked.
+//! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage (which the surveyor measures) when asked.
 
-use super::{News, Order, SessionSetup};
+use super::surveyor::{Dir, Part};
+use super::{News, Order, SessionSetup, surveyor};
 use crate::clock::Clock;
 use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
-use crate::sense::runtime::{DiskUsage, Inventory, PodDisk, Reader};
-use crate::sense::usage::Survey;
+use crate::sense::runtime::{Inventory, Reader};
 use ebb_cri::{Change, Runtime, RuntimeEvent, What};
-use ebb_policy::snapshot::{ContainerState, VolumeStats, Workload};
+use ebb_policy::snapshot::{ContainerState, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,9 +27,6 @@ const AGAIN_FOR: Duration = Duration::from_secs(30);
 /// Disk usage is measured this often at most; the runtime measures no more often than every ten seconds itself.
 const USAGE_EVERY: Duration = Duration::from_secs(10);
 
-/// Directory entries looked at between two looks at the orders.
-const SURVEYED_AT_ONCE: u64 = 20_000;
-
 /// What is to be read, and when.
 pub(super) struct Desk {
     reader: Reader,
@@ -45,8 +42,7 @@ pub(super) struct Desk {
     inventory: Option<Inventory>,
     usage_asked: bool,
     usage_at: Option<Instant>,
-    survey: Survey,
-    surveying: bool,
+    surveyor: Sender<Vec<Dir>>,
     manifests: Option<Vec<Workload>>,
     trouble: Option<String>,
 }
@@ -65,6 +61,7 @@ impl Desk {
         news: Sender<News>,
     ) -> Self {
         Self {
+            surveyor: surveyor::start(runtime.clone(), news.clone()),
             reader: Reader::new(runtime, clock),
             news,
             setup,
@@ -75,8 +72,6 @@ impl Desk {
             inventory: None,
             usage_asked: false,
             usage_at: None,
-            survey: Survey::default(),
-            surveying: false,
             manifests: None,
             trouble: None,
         }
@@ -84,9 +79,6 @@ impl Desk {
 
     /// When there is something to do.
     pub(super) fn next_due(&self) -> Instant {
-        if self.surveying {
-            return Instant::now();
-        }
         let now = Instant::now();
         let usage = self.usage_asked.then(|| self.usage_at.map_or(now, |at| at + USAGE_EVERY));
         let soonest = [self.list_at, usage, self.ask_at].into_iter().flatten().min();
@@ -158,9 +150,8 @@ impl Desk {
         } else if self.usage_asked && self.usage_at.is_none_or(|at| at + USAGE_EVERY <= now) {
             self.usage_asked = false;
             self.usage_at = Some(now);
-            self.begin_survey();
-        } else if self.surveying {
-            self.go_on_surveying().await;
+            // One that is still at it measures what is asked for.
+            let _ = self.surveyor.try_send(self.dirs());
         }
     }
 
@@ -275,13 +266,8 @@ impl Desk {
         }
     }
 
-    fn begin_survey(&mut self) {
-        self.survey.set_dirs(self.dirs().into_iter().map(|(_, _, dir)| dir).collect());
-        self.surveying = true;
-    }
-
-    /// Directories that count against a pod: by UID, what it is, and where.
-    fn dirs(&self) -> Vec<(String, Part, PathBuf)> {
+    /// Directories that count against a pod.
+    fn dirs(&self) -> Vec<Dir> {
         let mut dirs = Vec::new();
         let Some(inventory) = &self.inventory else { return dirs };
         for pod in &inventory.pods {
@@ -290,60 +276,20 @@ impl Desk {
             for seen in &inventory.containers {
                 if &seen.container.pod_uid == uid {
                     let container = seen.container.name.clone();
-                    let dir = self.setup.logs.pods.join(&name).join(&container);
-                    dirs.push((uid.clone(), Part::Logs(container), dir));
+                    let path = self.setup.logs.pods.join(&name).join(&container);
+                    dirs.push(Dir { uid: uid.clone(), part: Part::Logs(container), path });
                 }
             }
             let Some(kubelet) = &self.setup.kubelet else { continue };
             let volumes = kubelet.join("pods").join(uid).join("volumes");
-            for volume in entries(&volumes.join("kubernetes.io~empty-dir")) {
-                let name = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                dirs.push((uid.clone(), Part::Volume(name), volume));
+            for path in entries(&volumes.join("kubernetes.io~empty-dir")) {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                dirs.push(Dir { uid: uid.clone(), part: Part::Volume(name), path });
             }
         }
         dirs.sort();
         dirs.dedup();
         dirs
-    }
-
-    async fn go_on_surveying(&mut self) {
-        let mut survey = std::mem::take(&mut self.survey);
-        let walked = tokio::task::spawn_blocking(move || {
-            let is_done = survey.step(SURVEYED_AT_ONCE);
-            (survey, is_done)
-        });
-        let Ok((survey, is_done)) = walked.await else {
-            self.surveying = false;
-            return;
-        };
-        self.survey = survey;
-        if !is_done {
-            return;
-        }
-        self.surveying = false;
-        let layers = match self.reader.writable_layers().await {
-            Ok(layers) => layers,
-            Err(error) => {
-                self.tell_trouble(format!("writable layers are not known: {error}")).await;
-                BTreeMap::new()
-            }
-        };
-        let mut usage = DiskUsage { layers, pods: BTreeMap::new() };
-        for (uid, part, dir) in self.dirs() {
-            let Some(used) = self.survey.usage(&dir) else { continue };
-            let pod: &mut PodDisk = usage.pods.entry(uid).or_default();
-            match part {
-                Part::Logs(container) => {
-                    pod.logs.insert(container, used);
-                }
-                Part::Volume(name) => pod.volumes.push(VolumeStats {
-                    name,
-                    used_bytes: used.used_bytes,
-                    inodes_used: used.inodes_used,
-                }),
-            }
-        }
-        self.tell(News::Usage(usage)).await;
     }
 
     async fn tell(&self, news: News) {
@@ -357,13 +303,6 @@ impl Desk {
             self.tell(News::Trouble(what)).await;
         }
     }
-}
-
-/// What a directory of a pod holds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Logs(String),
-    Volume(String),
 }
 
 fn entries(dir: &Path) -> Vec<PathBuf> {

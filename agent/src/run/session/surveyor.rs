@@ -1,0 +1,102 @@
+//! What pods take up on disk, measured beside the desk: a walk and the runtime's statistics may take seconds each, and no listing waits for them.
+
+use super::News;
+use crate::sense::runtime::{DiskUsage, PodDisk, writable_layers};
+use crate::sense::usage::Survey;
+use ebb_cri::Runtime;
+use ebb_policy::snapshot::VolumeStats;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+/// Directory entries looked at before the thread that walks is free for others again.
+const WALKED_AT_ONCE: u64 = 20_000;
+
+/// A directory that counts against a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Dir {
+    /// UID of the pod.
+    pub(super) uid: String,
+    pub(super) part: Part,
+    pub(super) path: PathBuf,
+}
+
+/// What a directory of a pod holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// The logs of the container of this name.
+    Logs(String),
+    /// The volume of this name.
+    Volume(String),
+}
+
+/// Starts it. What is measured is told; a list of directories that finds it at work is refused.
+pub(super) fn start(runtime: Runtime, news: Sender<News>) -> Sender<Vec<Dir>> {
+    let (orders, inbox) = mpsc::channel(1);
+    tokio::spawn(run(runtime, inbox, news));
+    orders
+}
+
+async fn run(runtime: Runtime, mut orders: Receiver<Vec<Dir>>, news: Sender<News>) {
+    let mut survey = Survey::default();
+    let mut trouble = None;
+    while let Some(dirs) = orders.recv().await {
+        survey.set_dirs(dirs.iter().map(|dir| dir.path.clone()).collect());
+        survey = walk(survey).await;
+        let layers = match writable_layers(&runtime).await {
+            Ok(layers) => {
+                trouble = None;
+                layers
+            }
+            Err(error) => {
+                let what = format!("writable layers are not known: {error}");
+                if trouble.as_ref() != Some(&what) {
+                    tell(&news, News::Trouble(what.clone())).await;
+                    trouble = Some(what);
+                }
+                BTreeMap::new()
+            }
+        };
+        let pods = by_pod(dirs, &survey);
+        tell(&news, News::Usage(DiskUsage { layers, pods })).await;
+    }
+}
+
+/// Walks until every directory has been counted; one that makes the thread fail leaves all unknown.
+async fn walk(mut survey: Survey) -> Survey {
+    loop {
+        let step = tokio::task::spawn_blocking(move || {
+            let is_done = survey.step(WALKED_AT_ONCE);
+            (survey, is_done)
+        });
+        match step.await {
+            Ok((walked, true)) => return walked,
+            Ok((walked, false)) => survey = walked,
+            Err(_) => return Survey::default(),
+        }
+    }
+}
+
+fn by_pod(dirs: Vec<Dir>, survey: &Survey) -> BTreeMap<String, PodDisk> {
+    let mut pods: BTreeMap<String, PodDisk> = BTreeMap::new();
+    for Dir { uid, part, path } in dirs {
+        let Some(used) = survey.usage(&path) else { continue };
+        let pod = pods.entry(uid).or_default();
+        match part {
+            Part::Logs(container) => {
+                pod.logs.insert(container, used);
+            }
+            Part::Volume(name) => pod.volumes.push(VolumeStats {
+                name,
+                used_bytes: used.used_bytes,
+                inodes_used: used.inodes_used,
+            }),
+        }
+    }
+    pods
+}
+
+async fn tell(news: &Sender<News>, what: News) {
+    // It fails only when the loop has ended, and with it whoever would want to know.
+    let _ = news.send(what).await;
+}
