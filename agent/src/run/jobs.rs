@@ -76,6 +76,7 @@ impl Agent {
                     }
                     NotDone::Refused(act::Refusal::Gone) => {
                         self.state.departures().cancel(target);
+                        self.state.forget_gone(target);
                     }
                     NotDone::NotNeeded { .. } => {
                         self.state.departures().cancel(target);

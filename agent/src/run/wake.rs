@@ -1,4 +1,4 @@
-//! Everything that can wake the loop, in the order in which it is heard.
+//! Everything that can wake the loop. Whoever has something to say is heard in a random turn, so that nobody who always has keeps the others from theirs.
 
 use super::alarm::Alarm;
 use super::session::News;
@@ -118,7 +118,6 @@ impl Wakers {
         let Self { probes, inboxes, trigger, alarm, hangup, terminate, interrupt, .. } = self;
         let Inboxes { acted, disk, news } = inboxes;
         let event = tokio::select! {
-            biased;
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
             _ = interrupt.recv() => Event::Shutdown("SIGINT"),
             Some(acted) = acted.recv() => Event::Acted(acted),

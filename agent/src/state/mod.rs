@@ -144,6 +144,15 @@ impl NodeState {
         self.tree_read = None;
     }
 
+    /// Says that `target` was gone when it was about to be acted on: nobody had told, so the tree is not what it was.
+    pub fn forget_gone(&mut self, target: &Target) {
+        if let Target::Cgroup { id, .. } = target {
+            self.tree.forget(*id);
+            self.cgroups.remove(id);
+        }
+        self.forget_tree();
+    }
+
     /// Takes in new rules; what is already dying stays so.
     pub fn set_rules(&mut self, rules: Rules, measure: Measure) {
         self.rules = rules;
@@ -262,7 +271,21 @@ impl NodeState {
                 tracked.read_memory(&mut self.buffer);
             }
         }
+        self.forget_the_gone();
         Ok(())
+    }
+
+    /// Forgets what has been removed without a word: chosen, it would be refused as gone, again and again.
+    fn forget_the_gone(&mut self) {
+        let reaped = self.departures.being_reaped();
+        let (tree, cgroups) = (&mut self.tree, &mut self.cgroups);
+        cgroups.retain(|id, tracked| {
+            let is_there = tracked.current().is_some() || reaped.contains(id) || tracked.is_there();
+            if !is_there {
+                tree.forget(*id);
+            }
+            is_there
+        });
     }
 
     /// The largest workloads by a fresh look at `memory.current` of all.

@@ -169,3 +169,21 @@ fn a_cgroup_root_that_has_gone_away_is_an_error_and_what_was_known_stands() {
     assert!(state.sample(Boot::now(), Depth::Full).is_err());
     assert_eq!(names(&state), ["/apps/a"]);
 }
+
+#[test]
+fn a_cgroup_that_was_removed_without_a_word_is_forgotten_with_the_next_sample() {
+    let fake = Fake::new();
+    fake.add("apps/stays", 10);
+    fake.add("apps/goes", 20);
+    let mut state = fake.state(&Patterns::default());
+    state.tree_events_are_live(true);
+    let gone = fake.roots().cgroup.join("apps/goes");
+    // What is held open of a removed cgroup can be read no more; of a removed file it can.
+    fs::write(gone.join("memory.current"), "").unwrap();
+    for file in ["cgroup.procs", "cgroup.events", "memory.current"] {
+        fs::remove_file(gone.join(file)).unwrap();
+    }
+    fs::remove_dir(&gone).unwrap();
+    state.sample(Boot::now(), Depth::Memory).unwrap();
+    assert_eq!(names(&state), ["/apps/stays"]);
+}

@@ -14,6 +14,7 @@ use ebb_policy::snapshot::{
 };
 use ebb_policy::{Quantity, Time};
 use ebb_probes::Swept;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 /// Processes looked at to learn what part a cgroup plays: the first ones made the others.
@@ -79,6 +80,11 @@ impl Tracked {
             owner: None,
             ran_into_limit: false,
         })
+    }
+
+    /// Whether the cgroup's own name still leads to it.
+    pub(super) fn is_there(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|dir| dir.ino() == self.cgroup.id())
     }
 
     /// Usage in bytes as last read.

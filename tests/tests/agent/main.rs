@@ -219,6 +219,23 @@ fn a_victim_that_does_not_go_is_given_up_and_another_is_ended() {
     assert_eq!(kills, 2, "no spinning: {:?}", kinds(&records));
 }
 
+/// Nothing tells this agent of the removal, and what it holds open of the hog still has the old figures.
+#[test]
+fn what_has_been_removed_is_not_chosen_again_and_again() {
+    let mut node = FakeNode::new();
+    let removed = node.add("apps/removed", 1500);
+    let hog = node.add("apps/hog", 1000);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    std::fs::remove_dir_all(&removed.path).unwrap();
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    hog.empty();
+    let records = agent.stop();
+    let refusals = kinds(&records).iter().filter(|kind| **kind == "notDone").count();
+    assert!(refusals <= 1, "{refusals}: {:?}", kinds(&records));
+}
+
 #[test]
 fn with_every_candidate_protected_nothing_is_ended_and_it_is_said_once() {
     let mut node = FakeNode::new();
