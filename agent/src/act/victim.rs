@@ -230,6 +230,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
         ProtectedReason::KernelThread => "it is a kernel thread",
         ProtectedReason::NothingRuns => "nothing of it runs",
+        ProtectedReason::Unlisted => "the container runtime has not told yet whose it is",
     }
 }
 

@@ -71,6 +71,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let has_runtime = args.runtime.is_given();
+    if policy.pods_only && !has_runtime {
+        missing.push(
+            "pods: with mode: kubernetes nothing but pods may be ended, and no runtime is named that could tell which there are (--cri SOCKET); nobody is ended".into(),
+        );
+    }
     let start_keeper =
         keepers(roots.clone(), layout.clone(), has_runtime, args.output, queue.clone());
     let keeper = start_keeper(&config.cgroups).map_err(|error| {

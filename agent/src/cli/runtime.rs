@@ -1,7 +1,7 @@
 //! Arguments that say which container runtime, and one look at a node that has one: shared by every command that needs pods.
 
 use super::Failure;
-use super::configured::{self, ConfigArgs};
+use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::snapshot;
 use crate::act::Mode;
@@ -98,8 +98,7 @@ impl Sight {
         let config = config.load_for(true)?;
         let mut notes = Vec::new();
         let mut state = snapshot::look(&config, roots, layout, node.node_fs())?;
-        let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
-        state.pods_mut().set_pods_only(policy.pods_only);
+        state.pods_mut().expect_runtime();
         let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
         let mut reader = Reader::new(runtime.clone(), Clock::anchored_now());
         let inventory = reader.inventory(true).await.map_err(failure)?;

@@ -108,6 +108,7 @@ pub(super) fn look(
     let reading = sensor.read().with_context(|| format!("cannot read {}", meminfo.display()))?;
     let cgroup_root = roots.cgroup.clone();
     let mut state = NodeState::new(roots, layout, policy.measure, policy.rules);
+    state.pods_mut().set_pods_only(policy.pods_only);
     state.observe_node(reading);
     if let Some(node) = node_fs {
         state.disk_mut().watch(node);

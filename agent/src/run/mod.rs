@@ -263,6 +263,9 @@ impl Agent {
         let mut state = NodeState::new(roots.clone(), layout, policy.measure, rules);
         state.sweep_with(sweeper);
         state.pods_mut().set_pods_only(policy.pods_only);
+        if desks.session.is_some() {
+            state.pods_mut().expect_runtime();
+        }
         if let Some(path) = node_fs {
             state.disk_mut().watch(path);
         }

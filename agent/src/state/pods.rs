@@ -7,7 +7,10 @@
 //! ```
 //! Nothing is asked for here. What the runtime does not list any more is forgotten with the next inventory.
 
+mod owners;
+
 use crate::act::Payload;
+use crate::clock::Boot;
 use crate::sense::logs::Logs;
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use ebb_policy::snapshot::{
@@ -15,8 +18,10 @@ use ebb_policy::snapshot::{
     Sandbox, State, Stats, Workload, WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Snapshot, Time};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+pub(super) use owners::Owner;
+use owners::{Owners, Stranger};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 /// UIDs of pods that ebb has ended, for as long as anything of them is left, each with the ids of the sandboxes that it had then: with another one it is a pod that was started again.
@@ -36,10 +41,25 @@ pub struct Pods {
     sandbox_ended: bool,
     /// Nothing but pods may be ended.
     pods_only: bool,
+    /// There is a runtime, whether or not it has told anything yet.
+    has_runtime: bool,
     /// The pods, put together whenever what they are made of changes.
     known: Vec<Known>,
-    /// Whose each cgroup is, by its path below the mount.
-    owners: HashMap<PathBuf, Owner>,
+    /// Whose each cgroup is.
+    owners: Owners,
+}
+
+/// A cgroup that is followed as a workload.
+#[derive(Debug)]
+pub struct Measured<'a> {
+    /// Below the mount.
+    pub path: &'a Path,
+    /// When it was first seen.
+    pub since: Boot,
+    /// The pod that it belongs to, where the runtime has told of one.
+    pub owner: Option<&'a Owner>,
+    /// What was read of it.
+    pub workload: Workload,
 }
 
 /// One pod, without what was measured of it.
@@ -50,19 +70,21 @@ struct Known {
     containers: Vec<usize>,
 }
 
-/// Whose a cgroup is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// UID of the pod.
-    uid: Arc<str>,
-    /// It is a container's, not the sandbox's own.
-    is_payload: bool,
-}
-
 impl Pods {
     /// Says whether cgroups that belong to no pod are workloads too.
     pub fn set_pods_only(&mut self, pods_only: bool) {
         self.pods_only = pods_only;
+    }
+
+    /// Says that there is a runtime: what may be its container waits until it has told.
+    pub fn expect_runtime(&mut self) {
+        self.has_runtime = true;
+    }
+
+    /// Whether cgroups that belong to no pod are no workloads.
+    #[must_use]
+    pub fn pods_only(&self) -> bool {
+        self.pods_only
     }
 
     /// Takes in what the runtime has.
@@ -83,7 +105,7 @@ impl Pods {
         if let Some(images) = inventory.images.take() {
             self.images = Some(images);
         }
-        self.owners = owners_in(&inventory);
+        self.owners = Owners::of(&inventory);
         self.inventory = Some(inventory);
         self.put_together();
     }
@@ -170,10 +192,7 @@ impl Pods {
     /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's.
     #[must_use]
     pub fn owner(&self, path: &Path) -> Option<&Owner> {
-        if self.owners.is_empty() {
-            return None;
-        }
-        path.ancestors().find_map(|above| self.owners.get(above))
+        self.owners.owner(path)
     }
 
     /// The cgroups of the containers of the pod `uid` that run; `id_of` finds a cgroup's id by its path below the mount.
@@ -219,21 +238,27 @@ impl Pods {
         all.filter(move |c| c.container.pod_uid == uid)
     }
 
-    /// Makes workloads of the pods. `cgroups` are the workloads by cgroup, each with its owner.
-    pub fn add_workloads(
+    /// Makes workloads of the pods and of the cgroups that belong to none.
+    pub fn add_workloads<'a>(
         &self,
         snapshot: &mut Snapshot,
-        cgroups: impl Iterator<Item = (Option<Owner>, Workload)>,
+        cgroups: impl Iterator<Item = Measured<'a>>,
     ) {
         let mut usage: BTreeMap<Arc<str>, Usage> = BTreeMap::new();
-        for (owner, workload) in cgroups {
-            match owner {
-                Some(Owner { uid, is_payload }) => {
-                    usage.entry(uid).or_default().add(&workload, is_payload);
-                }
-                None if self.pods_only && self.inventory.is_some() => {}
-                None => snapshot.workloads.push(workload),
+        for cgroup in cgroups {
+            if let Some(Owner { uid, is_payload }) = cgroup.owner {
+                usage.entry(Arc::clone(uid)).or_default().add(&cgroup.workload, *is_payload);
+                continue;
             }
+            let mut workload = cgroup.workload;
+            match self.stranger(cgroup.path, cgroup.since) {
+                Stranger::Workload => {}
+                Stranger::Unlisted => {
+                    workload.protected = workload.protected.or(Some(ProtectedReason::Unlisted));
+                }
+                Stranger::NoWorkload => continue,
+            }
+            snapshot.workloads.push(workload);
         }
         for known in &self.known {
             let mut workload = known.workload.clone();
@@ -243,6 +268,14 @@ impl Pods {
             workload.protected = runs.map_or(Some(ProtectedReason::NothingRuns), |u| u.protected);
             workload.local_limit = of.and_then(|usage| usage.local_limit);
             snapshot.workloads.push(workload);
+        }
+    }
+
+    fn stranger(&self, path: &Path, since: Boot) -> Stranger {
+        if self.pods_only || self.has_runtime {
+            self.owners.stranger(path, since, self.pods_only)
+        } else {
+            Stranger::Workload
         }
     }
 
@@ -396,20 +429,6 @@ impl Usage {
             self.counted = plus_counted(self.counted, stats.counted);
         }
     }
-}
-
-/// The cgroups of an inventory, with the pods that they belong to.
-fn owners_in(inventory: &Inventory) -> HashMap<PathBuf, Owner> {
-    let owner = |uid: &str, is_payload| Owner { uid: uid.into(), is_payload };
-    let containers = inventory
-        .containers
-        .iter()
-        .filter_map(|c| Some((c.cgroup.clone()?, owner(&c.container.pod_uid, true))));
-    let sandboxes = inventory
-        .pods
-        .iter()
-        .filter_map(|pod| Some((pod.cgroup.clone()?, owner(&pod.sandbox.pod_uid, false))));
-    containers.chain(sandboxes).collect()
 }
 
 /// The sum of what is known; unknown only when both are.

@@ -1,5 +1,6 @@
 //! From what is known to values: the node as policy sees it.
 
+use super::pods::Measured;
 use super::{NodeState, tracked};
 use crate::clock::Boot;
 use crate::sense::node::NodeReading;
@@ -32,12 +33,18 @@ impl NodeState {
             self.fill_node(&mut snapshot, reading);
         }
         let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
-        let cgroups = self.cgroups.values();
-        let cgroups = cgroups.map(|tracked| (tracked.owner.clone(), tracked.workload(&self.clock)));
-        let processes = self.processes.iter().filter_map(|process| {
-            tracked::process_workload(process, &self.rules, &self.roots, observed_at)
+        let cgroups = self.cgroups.values().map(|tracked| Measured {
+            path: tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path),
+            since: tracked.since,
+            owner: tracked.owner.as_ref(),
+            workload: tracked.workload(&self.clock),
         });
-        snapshot.workloads = processes.collect();
+        if !self.pods.pods_only() {
+            let processes = self.processes.iter().filter_map(|process| {
+                tracked::process_workload(process, &self.rules, &self.roots, observed_at)
+            });
+            snapshot.workloads.extend(processes);
+        }
         self.pods.add_workloads(&mut snapshot, cgroups);
         if extent == Extent::Everything {
             self.pods.add_runtime(&mut snapshot);

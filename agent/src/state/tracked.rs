@@ -29,6 +29,8 @@ pub(super) struct Tracked {
     pub(super) cgroup: Cgroup,
     /// Absolute path, for opening it again by identity.
     pub(super) path: PathBuf,
+    /// When it was first seen.
+    pub(super) since: Boot,
     pub(super) key: WorkloadKey,
     protected: Option<ProtectedReason>,
     preference: Preference,
@@ -75,6 +77,7 @@ impl Tracked {
             preference,
             priority: rules.priority(&node.path),
             path,
+            since: Boot::now(),
             last: None,
             counted: None,
             owner: None,

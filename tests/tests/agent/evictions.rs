@@ -40,6 +40,28 @@ fn a_runtime_that_hangs_delays_no_decision_about_memory() {
     assert!(!hog.pause.is_killed() && !web.pause.is_killed(), "a sandbox is never killed");
 }
 
+/// A container that the runtime has not told of may be a critical pod's, or a sandbox.
+#[test]
+fn nobody_is_ended_before_the_runtime_has_told_who_is_who() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let config = config(CONFIG);
+    lab.runtime.stop();
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    lab.node.set_available(60);
+    let holding = agent.wait("holding");
+    assert!(holding["notes"][0].as_str().unwrap().contains("protected"), "{holding}");
+    assert!(!hog.payload.is_killed() && !hog.pause.is_killed());
+    lab.runtime.resume().unwrap();
+    wait_for("the kill once it has told", || hog.payload.is_killed());
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!hog.pause.is_killed(), "a sandbox is never killed");
+}
+
 /// Below a threshold the kubelet ends pods without statistics first. One that is known by its manifest alone, or of which only the sandbox is left, has none because there is nothing to end.
 #[test]
 fn pods_of_which_nothing_runs_are_not_ended_in_place_of_the_one_that_takes_the_memory() {

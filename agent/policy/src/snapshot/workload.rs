@@ -100,6 +100,8 @@ pub enum ProtectedReason {
     KernelThread,
     /// It is a pod of which nothing runs but perhaps its sandbox: to end it would free nothing and keep others from being ended.
     NothingRuns,
+    /// It may be a container of a pod, or a sandbox: the container runtime has not told yet whose it is.
+    Unlisted,
 }
 
 /// What its owner or the configuration says about ending it among its equals.

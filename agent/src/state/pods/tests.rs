@@ -3,6 +3,7 @@ use super::*;
 use crate::clock::Boot;
 use crate::sense::runtime::PodDisk;
 use ebb_policy::snapshot::{Container, Sandbox, VolumeStats};
+use std::path::PathBuf;
 
 fn pod(uid: &str, name: &str, ready: bool) -> PodSeen {
     PodSeen {
@@ -50,8 +51,13 @@ fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
 
 fn snapshot(pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
     let mut snapshot = Snapshot::at(Time(100));
-    let owned = cgroups.into_iter().map(|(path, workload)| (pods.owner(&path).cloned(), workload));
-    pods.add_workloads(&mut snapshot, owned);
+    let measured = cgroups.iter().map(|(path, workload)| Measured {
+        path,
+        since: Boot(0),
+        owner: pods.owner(path),
+        workload: workload.clone(),
+    });
+    pods.add_workloads(&mut snapshot, measured);
     pods.add_runtime(&mut snapshot);
     snapshot
 }
@@ -88,6 +94,66 @@ fn a_pod_uses_what_its_containers_and_its_sandbox_use_and_other_cgroups_stay_wor
     assert_eq!((stats.memory.unwrap().usage, stats.process_count), (Some(101), Some(2)));
     pods.set_pods_only(true);
     assert_eq!(snapshot(&pods, cgroups()).workloads.len(), 1);
+}
+
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Why each of the cgroups is protected that a snapshot has as workloads of their own.
+fn protections(pods: &Pods, since: Boot, paths: &[&str]) -> Vec<Option<ProtectedReason>> {
+    let mut snapshot = Snapshot::at(Time(100));
+    let cgroups: Vec<_> = paths.iter().map(|path| cgroup(path, 1)).collect();
+    let measured = cgroups.iter().map(|(path, workload)| Measured {
+        path,
+        since,
+        owner: pods.owner(path),
+        workload: workload.clone(),
+    });
+    pods.add_workloads(&mut snapshot, measured);
+    let own = snapshot.workloads.iter().filter(|workload| workload.key.name.starts_with("/"));
+    own.map(|workload| workload.protected).collect()
+}
+
+#[test]
+fn where_only_pods_may_be_ended_nobody_is_before_the_runtime_has_told() {
+    let mut pods = Pods::default();
+    pods.set_pods_only(true);
+    let paths = ["kubepods/podu1/c1", "system.slice/x.service"];
+    let unlisted = Some(ProtectedReason::Unlisted);
+    assert_eq!(protections(&pods, Boot(0), &paths), [unlisted, unlisted]);
+    pods.observe(inventory(Vec::new(), Vec::new(), &[]));
+    assert_eq!(protections(&pods, Boot(0), &paths), []);
+}
+
+#[test]
+fn beside_a_runtime_what_may_be_its_container_waits_until_it_is_listed_or_has_not_been_for_a_minute()
+ {
+    let mut pods = Pods::default();
+    let scope = format!("system.slice/docker-{ID}.scope");
+    let paths = [scope.as_str(), "system.slice/x.service"];
+    assert_eq!(protections(&pods, Boot(0), &paths), [None, None], "there is no runtime");
+    pods.expect_runtime();
+    let unlisted = Some(ProtectedReason::Unlisted);
+    assert_eq!(protections(&pods, Boot(0), &paths), [unlisted, None]);
+    let listed_at = |seconds: u64| {
+        let at = Boot(seconds * 1_000_000_000);
+        Inventory { at, ..inventory(Vec::new(), Vec::new(), &[]) }
+    };
+    pods.observe(listed_at(59));
+    assert_eq!(protections(&pods, Boot(0), &paths), [unlisted, None]);
+    pods.observe(listed_at(60));
+    assert_eq!(protections(&pods, Boot(0), &paths), [None, None], "it is not the runtime's");
+    assert_eq!(protections(&pods, Boot(1), &paths), [unlisted, None], "a younger one may be");
+}
+
+#[test]
+fn a_container_whose_status_is_not_known_is_its_pods_by_the_id_in_its_cgroups_name() {
+    let mut pods = Pods::default();
+    pods.expect_runtime();
+    let seen = ContainerSeen { cgroup: None, ..container(ID, "u1", ContainerState::Running) };
+    pods.observe(inventory(vec![pod("u1", "shop/web", true)], vec![seen], &[]));
+    let path = format!("kubepods.slice/cri-containerd-{ID}.scope/inner");
+    assert_eq!(protections(&pods, Boot(0), &[&path]), [], "it is no workload of its own");
+    assert!(pods.owner(Path::new(&path)).is_some_and(|owner| &*owner.uid == "u1"));
 }
 
 #[test]
