@@ -76,6 +76,12 @@ impl Observer {
         self.kills.recv_timeout(limit).ok()
     }
 
+    /// Whether there is a sample after `at`.
+    pub(crate) fn has_sampled_after(&self, at: Nanos) -> bool {
+        let samples = self.samples.lock();
+        samples.is_ok_and(|samples| samples.last().is_some_and(|last| last.at > at))
+    }
+
     /// Every sample since the last time.
     pub(crate) fn take_samples(&self) -> Result<Vec<Sample>> {
         let samples = self.samples.lock().map(|mut samples| std::mem::take(&mut *samples));
@@ -102,6 +108,13 @@ pub(crate) fn crossed_before(
 ) -> Option<Nanos> {
     let seen = fell_below(samples, line, from).filter(|at| *at <= killed);
     seen.or_else(|| is_near(samples, line, killed).then_some(killed))
+}
+
+/// Whether there are samples around `at`: a sampler that got no processor time then cannot tell what was crossed.
+pub(crate) fn is_watched(samples: &[Sample], at: Nanos) -> bool {
+    let near = |sample: &&Sample| Duration::from_nanos(sample.at.abs_diff(at)) < SAMPLE_EVERY * 2;
+    let (before, after) = samples.split_at(samples.partition_point(|sample| sample.at <= at));
+    before.last().is_some_and(|last| near(&last)) && after.first().is_some_and(|next| near(&next))
 }
 
 /// Whether the line was so near at `at` that another reader, a sample earlier or later, may have seen it crossed.
@@ -228,6 +241,17 @@ mod tests {
         assert_eq!(fell_below(&samples, 70, 0), Some(15));
         assert_eq!(fell_below(&samples, 10, 0), None);
         assert_eq!(rose_to(&samples, 130, 30), Some(35));
+    }
+
+    #[test]
+    fn a_moment_is_watched_with_a_sample_on_either_side_of_it() {
+        let sample = |ms: u64| Sample { at: ms * 1_000_000, available: 0 };
+        let samples = [sample(0), sample(2), sample(30), sample(32)];
+        let is_watched = |ms: u64| is_watched(&samples, ms * 1_000_000);
+        assert!(is_watched(1) && is_watched(31));
+        assert!(!is_watched(3), "nobody looked after it");
+        assert!(!is_watched(29), "nor before it");
+        assert!(!is_watched(33), "nor at the end");
     }
 
     #[test]
