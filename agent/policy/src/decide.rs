@@ -7,7 +7,6 @@ use crate::{
     pass::{Pass, follows_growth},
     plan::{Action, Subject, ThresholdState},
     preempt,
-    signal::Resource,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
 use alloc::{collections::BTreeSet, vec::Vec};
@@ -68,10 +67,7 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
         plan.evictions().map(|evict| evict.workload.clone()).collect();
     if !workloads.is_empty() {
         workloads.sort();
-        let is_on_disk = |signal: Signal| {
-            matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes)
-        };
-        let for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(is_on_disk));
+        let for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(Signal::is_disk));
         let until = plan.decided_at.plus(LONGEST_WAIT);
         history.waiting = Some(Waiting { workloads, until, for_disk });
     }

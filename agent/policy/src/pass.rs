@@ -153,9 +153,7 @@ impl Pass<'_, '_> {
         layout: Option<FsLayout>,
         observations: &Observations,
     ) -> Vec<Threshold> {
-        let on_disk = |threshold: &Threshold| {
-            !threshold.signal.is_memory() && threshold.signal != Signal::PidAvailable
-        };
+        let on_disk = |threshold: &Threshold| threshold.signal.is_disk();
         if layout.is_none()
             && thresholds.iter().any(|t| on_disk(t) && observations.contains_key(&t.signal))
         {

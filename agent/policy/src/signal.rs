@@ -126,6 +126,11 @@ impl Signal {
     pub const fn is_memory(self) -> bool {
         matches!(self.resource(), Resource::Memory)
     }
+
+    /// Whether the signal is about a filesystem, its bytes or its inodes.
+    pub const fn is_disk(self) -> bool {
+        matches!(self.resource(), Resource::EphemeralStorage | Resource::Inodes)
+    }
 }
 
 impl fmt::Display for Signal {

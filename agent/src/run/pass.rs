@@ -269,22 +269,16 @@ fn kind(note: &Note) -> &'static str {
 
 /// What is remembered of disk and images is kept over a decision that was made without them.
 fn keep_what_was_left_out(before: &mut History, next: &mut History) {
-    let on_disk = |signal: Signal| {
-        !matches!(
-            signal,
-            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable | Signal::PidAvailable
-        )
-    };
     next.layout = before.layout;
     next.images = before.images.take();
-    next.first_observed.retain(|met| !on_disk(met.threshold.signal));
-    let kept = before.first_observed.iter().filter(|met| on_disk(met.threshold.signal));
+    next.first_observed.retain(|met| !met.threshold.signal.is_disk());
+    let kept = before.first_observed.iter().filter(|met| met.threshold.signal.is_disk());
     next.first_observed.extend(kept.cloned());
     next.first_observed.sort();
-    next.met.retain(|met| !on_disk(met.signal));
-    next.met.extend(before.met.iter().filter(|met| on_disk(met.signal)).cloned());
+    next.met.retain(|met| !met.signal.is_disk());
+    next.met.extend(before.met.iter().filter(|met| met.signal.is_disk()).cloned());
     next.met.sort();
     next.last_observations
-        .extend(before.last_observations.iter().filter(|(signal, _)| on_disk(**signal)));
-    next.trends.extend(before.trends.iter().filter(|(signal, _)| on_disk(**signal)));
+        .extend(before.last_observations.iter().filter(|(signal, _)| signal.is_disk()));
+    next.trends.extend(before.trends.iter().filter(|(signal, _)| signal.is_disk()));
 }

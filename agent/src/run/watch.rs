@@ -78,7 +78,7 @@ impl Watch {
 
     /// Whether it can run out within milliseconds; disk takes longer, and looking at it may block.
     pub(super) fn is_quick(&self) -> bool {
-        matches!(self.signal, Signal::MemoryAvailable | Signal::PidAvailable)
+        !self.signal.is_disk()
     }
 
     /// Takes over the thresholds that `plan` resolved.
