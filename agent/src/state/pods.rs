@@ -271,6 +271,18 @@ impl Pods {
         }
     }
 
+    /// Says of pods that do run that the operator's own list of workloads leaves them out, rather than that nothing of them runs.
+    pub fn tell_unchosen(&self, snapshot: &mut Snapshot) {
+        let spared = snapshot.workloads.iter_mut();
+        for pod in spared.filter(|w| w.protected == Some(ProtectedReason::NothingRuns)) {
+            let Some(uid) = pod.key.uid.as_deref() else { continue };
+            let mut states = self.containers(uid).map(|seen| seen.container.state);
+            if states.any(|state| state == ContainerState::Running) {
+                pod.protected = Some(ProtectedReason::Configured);
+            }
+        }
+    }
+
     fn stranger(&self, path: &Path, since: Boot) -> Stranger {
         if self.pods_only || self.has_runtime {
             self.owners.stranger(path, since, self.pods_only)

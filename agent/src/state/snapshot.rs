@@ -46,6 +46,9 @@ impl NodeState {
             snapshot.workloads.extend(processes);
         }
         self.pods.add_workloads(&mut snapshot, cgroups);
+        if self.rules.chosen().is_some() {
+            self.pods.tell_unchosen(&mut snapshot);
+        }
         if extent == Extent::Everything {
             self.pods.add_runtime(&mut snapshot);
             self.disk.fill(&mut snapshot, &self.clock);

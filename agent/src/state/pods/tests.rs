@@ -173,6 +173,20 @@ fn a_pod_is_kept_for_a_protected_container_or_for_none_running_and_not_for_its_s
 }
 
 #[test]
+fn a_pod_that_the_operators_own_list_leaves_out_is_kept_for_that() {
+    let pods = one_pod();
+    let mut seen = snapshot(&pods, Vec::new());
+    pods.tell_unchosen(&mut seen);
+    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::Configured));
+    let mut pods = Pods::default();
+    let over = container("c1", "u1", ContainerState::Exited);
+    pods.observe(inventory(vec![pod("u1", "shop/web", true)], vec![over], &[]));
+    let mut seen = snapshot(&pods, Vec::new());
+    pods.tell_unchosen(&mut seen);
+    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::NothingRuns));
+}
+
+#[test]
 fn a_manifest_gives_a_pod_its_requests_and_its_absence_means_deleted() {
     let mut pods = one_pod();
     assert!(!snapshot(&pods, Vec::new()).sources_ready, "nobody has said which pods there are");
