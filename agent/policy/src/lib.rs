@@ -44,7 +44,7 @@ pub use history::History;
 pub use limits::{Limits, RawEviction};
 pub use plan::Plan;
 pub use quantity::Quantity;
-pub use rank::rank;
+pub use rank::{last_resort, rank};
 pub use signal::Signal;
 pub use snapshot::Snapshot;
 pub use units::{Millis, Secs, Time};

@@ -128,7 +128,7 @@ fn victims<'a>(
 fn is_preemptable(wanted: &Preemption, workload: &Workload) -> bool {
     let stronger =
         (wanted.static_pod || wanted.mirror) || wanted.priority.unwrap_or(0) > workload.priority();
-    stronger && !workload.is_critical() && workload.protected.is_none() && workload.dying.is_none()
+    stronger && workload.may_be_ended() && workload.dying.is_none()
 }
 
 fn without<'a>(missing: &Missing, given: impl Iterator<Item = &'a Workload> + Clone) -> Missing {

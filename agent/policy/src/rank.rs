@@ -18,10 +18,10 @@ use crate::{
     quantity::Format,
     request::{Requestable, request},
     signal::Resource,
-    snapshot::{FsLayout, Preference, Workload},
+    snapshot::{FsLayout, Preference, Workload, WorkloadKey},
     usage::usage,
 };
-use alloc::vec::Vec;
+use alloc::{collections::BTreeSet, vec::Vec};
 use core::cmp::{Ordering, Reverse};
 
 /// Growth below this many units a second decides nothing: bytes of memory, and processes.
@@ -77,6 +77,19 @@ pub fn rank(
     let shown =
         |(place, candidate): (usize, &Candidate<'_>)| candidate.shown(place, signal, options);
     ranking.iter().enumerate().map(shown).collect()
+}
+
+/// Who would be ended for a signal when nobody is left to decide, in this order: everyone active but those who must never be.
+pub fn last_resort(
+    snapshot: &Snapshot,
+    limits: &Limits,
+    history: &History,
+    signal: Signal,
+) -> Vec<WorkloadKey> {
+    let spared: BTreeSet<&WorkloadKey> =
+        snapshot.workloads.iter().filter(|w| !w.may_be_ended()).map(|w| &w.key).collect();
+    let ranked = rank(snapshot, limits, history, signal).into_iter().map(|ranked| ranked.workload);
+    ranked.filter(|key| !spared.contains(key)).collect()
 }
 
 impl<'a> Candidate<'a> {

@@ -34,6 +34,11 @@ impl Workload {
         is_critical(self.static_pod, self.mirror, self.priority)
     }
 
+    /// Whether it is neither critical nor protected; who is either is never ended.
+    pub fn may_be_ended(&self) -> bool {
+        !self.is_critical() && self.protected.is_none()
+    }
+
     /// Whether nothing of it runs or will run any more.
     pub fn is_finished(&self) -> bool {
         match self.state {

@@ -15,8 +15,8 @@ use crate::cgroups::write::Written;
 use crate::clock::{Boot, Clock};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
-use ebb_policy::plan::{Evict, Note, Ranked};
-use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::plan::{Evict, KeepReason, Note, Ranked};
+use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Plan, Signal};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -365,5 +365,18 @@ pub fn notes(plan: &Plan) -> Vec<String> {
 #[must_use]
 pub fn note(plan: &Plan, note: &Note) -> String {
     let signal = plan.handled.as_ref().map_or(Signal::MemoryAvailable, |handled| handled.signal);
-    text::note(note, signal)
+    let said = text::note(note, signal);
+    match (note, unlisted(plan)) {
+        (Note::NothingToEvict, 1..) => {
+            format!("{said}; the container runtime has not told yet whose they all are")
+        }
+        _ => said,
+    }
+}
+
+/// How many workloads a plan keeps for want of the container runtime's word on whose they are.
+#[must_use]
+pub fn unlisted(plan: &Plan) -> usize {
+    let unlisted = KeepReason::Protected { reason: ProtectedReason::Unlisted };
+    plan.kept.iter().filter(|kept| kept.reason == unlisted).count()
 }

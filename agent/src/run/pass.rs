@@ -9,7 +9,7 @@ use crate::report::{self, Record};
 use crate::state::Extent;
 use ebb_policy::plan::{Action, Evict, Note, Strength, ThresholdState, ThresholdStatus};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{History, Plan, Signal, Snapshot, decide, rank};
+use ebb_policy::{History, Plan, Signal, Snapshot, decide, last_resort};
 use std::time::Duration;
 
 /// Candidates shown with a plan.
@@ -196,11 +196,8 @@ impl Agent {
     fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, WorkloadKey)> {
         let hard = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
         let need = hard.and_then(super::Watch::hard_need)?;
-        let ranking = rank(snapshot, &self.policy.limits, &self.history, Signal::MemoryAvailable);
-        let may_go = |key: &WorkloadKey| {
-            snapshot.workloads.iter().any(|w| &w.key == key && w.protected.is_none())
-        };
-        let ranked = ranking.into_iter().map(|r| r.workload).filter(|key| may_go(key));
+        let signal = Signal::MemoryAvailable;
+        let ranked = last_resort(snapshot, &self.policy.limits, &self.history, signal).into_iter();
         let (keys, targets): (Vec<_>, Vec<_>) =
             ranked.filter_map(|key| self.state.target(&key).map(|t| (key, t))).take(16).unzip();
         Some((LastResort { need, targets }, keys.into_iter().next()?))
@@ -229,8 +226,8 @@ impl Agent {
         if !plan.thresholds.iter().any(|t| t.state == ThresholdState::Met) {
             return;
         }
-        let why = plan.notes.iter().filter(|n| !kind(n).is_empty());
-        let kinds: Vec<String> = why.clone().map(|n| kind(n).to_owned()).collect();
+        let why = plan.notes.iter().filter(|note| !kind(plan, note).is_empty());
+        let kinds: Vec<String> = why.clone().map(|note| kind(plan, note).to_owned()).collect();
         if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
             return;
         }
@@ -256,10 +253,11 @@ fn shown(status: &ThresholdStatus) -> Option<String> {
 }
 
 /// What kind of reason for holding still a note is, without the figures that change from look to look; empty for a note that is none.
-fn kind(note: &Note) -> &'static str {
+fn kind(plan: &Plan, note: &Note) -> &'static str {
     match note {
         Note::DyingCovers { .. } => "dyingCovers",
         Note::NothingActive => "nothingActive",
+        Note::NothingToEvict if report::unlisted(plan) > 0 => "unlisted",
         Note::NothingToEvict => "nothingToEvict",
         Note::NotEnough { .. } => "notEnough",
         Note::ReclaimFirst => "reclaimFirst",

@@ -6,7 +6,7 @@ use crate::{
 use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction, Victims};
 use ebb_policy::plan::{Action, EvictionCause, Kept, Plan, Subject};
 use ebb_policy::snapshot::{FsLayout, Observation, Task, WorkloadKey};
-use ebb_policy::{History, Snapshot, Time, decide};
+use ebb_policy::{History, Signal, Snapshot, Time, decide, last_resort, rank};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeSet;
@@ -167,6 +167,19 @@ proptest! {
             prop_assert!(before.is_empty() || freed < handled.need.max(1), "{frees:?} for {handled:?}");
             prop_assert!(before.iter().all(Option::is_some), "someone of unknown size was followed by another");
         }
+    }
+
+    #[test]
+    fn nobody_who_must_never_be_ended_is_a_last_resort_and_everybody_else_is(node in snapshot(), limits in limits()) {
+        let history = History::default();
+        let resort = last_resort(&node, &limits, &history, Signal::MemoryAvailable);
+        for workload in &node.workloads {
+            let is_spared = workload.is_critical() || workload.protected.is_some();
+            let may_go = !workload.is_finished() && !is_spared;
+            prop_assert_eq!(resort.contains(&workload.key), may_go, "{:?}", workload.key);
+        }
+        let ranked = rank(&node, &limits, &history, Signal::MemoryAvailable);
+        prop_assert!(resort.is_sorted_by_key(|key| ranked.iter().position(|r| &r.workload == key)));
     }
 
     #[test]

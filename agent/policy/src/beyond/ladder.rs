@@ -27,9 +27,10 @@ pub(crate) fn climb(
     history: &mut History,
     plan: &mut Plan,
 ) {
-    let candidate = ranking.iter().map(|candidate| candidate.workload).find(|workload| {
-        !workload.is_critical() && workload.protected.is_none() && workload.dying.is_none()
-    });
+    let candidate = ranking
+        .iter()
+        .map(|candidate| candidate.workload)
+        .find(|workload| workload.may_be_ended() && workload.dying.is_none());
     let Some(workload) = candidate else { return };
     let memory = workload.stats.as_ref().and_then(|stats| stats.memory).unwrap_or_default();
     let left = approach.time_left;
