@@ -4,6 +4,7 @@ use super::Failure;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::{self, Output};
+use super::runtime::RuntimeArgs;
 use super::snapshot;
 use crate::report;
 use anyhow::{Context as _, anyhow};
@@ -19,8 +20,10 @@ pub(super) struct Args {
     node: NodeArgs,
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
     /// Rank the workloads of this saved snapshot rather than of this node; `-` reads standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cri")]
     snapshot: Option<PathBuf>,
     /// What was remembered of growth, as `ebb plan` prints it.
     #[arg(long, value_name = "FILE", requires = "snapshot")]
@@ -34,19 +37,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.config.load()?;
-    let snapshot = match &args.snapshot {
+    let (config, snapshot) = match &args.snapshot {
         Some(path) => {
             let snapshot: Snapshot = plan::read(path)?;
             plan::check(&snapshot)
                 .with_context(|| path.display().to_string())
                 .map_err(Failure::Input)?;
-            snapshot
+            (args.config.load()?, snapshot)
         }
-        None => {
-            let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-            snapshot::take(&config, roots, layout, args.node.node_fs())?
-        }
+        None => snapshot::take(&args.node, &args.config, &args.runtime)?,
     };
     let history: History = match &args.history {
         Some(path) => plan::read(path)?,

@@ -66,16 +66,14 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let (queue, drained) =
         Queue::start(io::stdout(), incidents).context("cannot start the writer of records")?;
     log_to_stderr();
-    let mut missing: Vec<String> = layout_notice(&layout).into_iter().collect();
+    let mut missing = Vec::new();
+    if !policy.pods_only {
+        missing.extend(layout_notice(&layout));
+    }
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let reporter =
         Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
     let has_runtime = args.runtime.is_given();
-    if policy.pods_only && !has_runtime {
-        missing.push(
-            "pods: with mode: kubernetes nothing but pods may be ended, and no runtime is named that could tell which there are (--cri SOCKET); nobody is ended".into(),
-        );
-    }
     let start_keeper =
         keepers(roots.clone(), layout.clone(), has_runtime, args.output, queue.clone());
     let keeper = start_keeper(&config.cgroups).map_err(|error| {

@@ -16,6 +16,7 @@ use crate::state::images::{ImageStore, Records, StoreError};
 use crate::state::{Evicted, NodeState};
 use anyhow::{Context as _, anyhow};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
+use ebb_policy::snapshot::{ProtectedReason, Workload};
 use ebb_policy::{History, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -145,6 +146,13 @@ impl Sight {
         }
         state.observe_inventory(inventory);
         let snapshot = state.snapshot(Boot::now());
+        let is_unlisted = |w: &&Workload| w.protected == Some(ProtectedReason::Unlisted);
+        let unlisted = snapshot.workloads.iter().filter(is_unlisted).count();
+        if unlisted > 0 {
+            notes.push(format!(
+                "{unlisted} cgroups may be containers and are not on the runtime's list; `ebb run` takes those for another runtime's that no list has named for a minute"
+            ));
+        }
         let store = args.state.clone();
         Ok(Self { config, runtime, state, snapshot, history, store, notes })
     }

@@ -44,15 +44,7 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.runtime.is_given() {
-        let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
-        for note in &sight.notes {
-            eprintln!("ebb: note: {note}");
-        }
-        return print(&sight.snapshot, args.output);
-    }
-    let (roots, layout) = args.node.find().map_err(Failure::Input)?;
-    let snapshot = take(&args.config.load()?, roots, layout, args.node.node_fs())?;
+    let (_, snapshot) = take(&args.node, &args.config, &args.runtime)?;
     print(&snapshot, args.output)
 }
 
@@ -84,14 +76,23 @@ fn lines(snapshot: &Snapshot) -> String {
     text
 }
 
-/// Reads the node once, in full.
+/// Reads the node once, in full, and its runtime where one is given; with the configuration that this was done by.
 pub(super) fn take(
-    config: &Config,
-    roots: Roots,
-    layout: CgroupLayout,
-    node_fs: Option<PathBuf>,
-) -> Result<Snapshot, Failure> {
-    Ok(look(config, roots, layout, node_fs)?.snapshot(Boot::now()))
+    node: &NodeArgs,
+    config: &ConfigArgs,
+    runtime: &RuntimeArgs,
+) -> Result<(Config, Snapshot), Failure> {
+    if runtime.is_given() {
+        let sight = event_loop()?.block_on(Sight::take(node, config, runtime))?;
+        for note in &sight.notes {
+            eprintln!("ebb: note: {note}");
+        }
+        return Ok((sight.config, sight.snapshot));
+    }
+    let (roots, layout) = node.find().map_err(Failure::Input)?;
+    let config = config.load()?;
+    let snapshot = look(&config, roots, layout, node.node_fs())?.snapshot(Boot::now());
+    Ok((config, snapshot))
 }
 
 /// Reads the node once, in full, for whoever has more to add.

@@ -93,7 +93,7 @@ pub struct Policy {
     pub measure: Measure,
     /// Protected, preferred, avoided workloads, and priorities.
     pub rules: Rules,
-    /// With a source of pods, nothing but pods may be ended.
+    /// Nothing but pods may be ended.
     pub pods_only: bool,
     /// What is said about cgroups of pods.
     pub cgroups: Cgroups,
@@ -311,6 +311,7 @@ impl Agent {
         self.look(true);
         let failed = self.rehearse(understudy);
         self.missing.extend(failed);
+        self.missing.extend(self.why_nobody_is_ended());
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),
@@ -451,6 +452,21 @@ impl Agent {
         }
     }
 
+    /// Why nobody is ended whatever is short, if that is so.
+    fn why_nobody_is_ended(&self) -> Option<String> {
+        let why = if !self.policy.pods_only {
+            return None;
+        } else if self.runtime.is_none() {
+            "no runtime is named that could tell which there are (--cri SOCKET)"
+        } else if !self.state.has_cgroups() {
+            "what they use only cgroup v2 tells"
+        } else {
+            return None;
+        };
+        let rule = "with mode: kubernetes nothing but pods may be ended";
+        Some(format!("pods: {rule}, and {why}; nobody is ended"))
+    }
+
     fn on_reload(&mut self, asked: bool) {
         match (self.reload)() {
             Ok(Some(policy)) => {
@@ -459,6 +475,9 @@ impl Agent {
                 self.configure_keeper(&policy.cgroups);
                 self.policy = policy;
                 self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
+                if let Some(what) = self.why_nobody_is_ended() {
+                    self.reporter.tell(&Record::Degraded { what });
+                }
                 self.look(true);
             }
             Ok(None) if asked => {

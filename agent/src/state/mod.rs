@@ -75,6 +75,8 @@ pub struct NodeState {
     tree_events: bool,
     sweeper: Sweeper,
     cgroups: BTreeMap<u64, Tracked>,
+    /// Since when cgroups were known whose workloads are made anew.
+    since: BTreeMap<u64, Boot>,
     processes: Vec<Process>,
     departures: Departures,
     disk: Disk,
@@ -104,6 +106,7 @@ impl NodeState {
             tree_events: false,
             sweeper: Sweeper::default(),
             cgroups: BTreeMap::new(),
+            since: BTreeMap::new(),
             processes: Vec::new(),
             departures: Departures::default(),
             disk: Disk::default(),
@@ -147,7 +150,6 @@ impl NodeState {
     /// Says that `target` was gone when it was about to be acted on: nobody had told, so the tree is not what it was.
     pub fn forget_gone(&mut self, target: &Target) {
         if let Target::Cgroup { id, .. } = target {
-            self.tree.forget(*id);
             self.cgroups.remove(id);
         }
         self.forget_tree();
@@ -157,6 +159,7 @@ impl NodeState {
     pub fn set_rules(&mut self, rules: Rules, measure: Measure) {
         self.rules = rules;
         self.measure = measure;
+        self.since = self.cgroups.iter().map(|(id, tracked)| (*id, tracked.since)).collect();
         self.cgroups.clear();
     }
 
@@ -231,6 +234,12 @@ impl NodeState {
         Ok(())
     }
 
+    /// Whether cgroups are the workloads, rather than processes.
+    #[must_use]
+    pub fn has_cgroups(&self) -> bool {
+        self.layout.unified().is_some()
+    }
+
     /// When workloads were last read.
     #[must_use]
     pub fn sampled(&self) -> Option<Boot> {
@@ -278,14 +287,13 @@ impl NodeState {
     /// Forgets what has been removed without a word: chosen, it would be refused as gone, again and again.
     fn forget_the_gone(&mut self) {
         let reaped = self.departures.being_reaped();
-        let (tree, cgroups) = (&mut self.tree, &mut self.cgroups);
-        cgroups.retain(|id, tracked| {
-            let is_there = tracked.current().is_some() || reaped.contains(id) || tracked.is_there();
-            if !is_there {
-                tree.forget(*id);
-            }
-            is_there
+        let before = self.cgroups.len();
+        self.cgroups.retain(|id, tracked| {
+            tracked.current().is_some() || reaped.contains(id) || tracked.is_there()
         });
+        if self.cgroups.len() < before {
+            self.forget_tree();
+        }
     }
 
     /// The largest workloads by a fresh look at `memory.current` of all.
@@ -336,9 +344,11 @@ impl NodeState {
             let Some(node) = self.tree.get(id) else { continue };
             if let Some(mut new) = Tracked::new(id, node, &self.tree, &self.rules, &self.roots) {
                 new.owner = self.pods.owner(&node.path).cloned();
+                new.since = self.since.remove(&id).unwrap_or(new.since);
                 self.cgroups.insert(id, new);
             }
         }
+        self.since.clear();
     }
 
     /// Whether anything is on its way out.
@@ -386,7 +396,12 @@ impl NodeState {
         self.pods.observe(inventory);
         for tracked in self.cgroups.values_mut() {
             let path = tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path);
-            tracked.owner = self.pods.owner(path).cloned();
+            let owner = self.pods.owner(path).cloned();
+            if owner.is_none() && tracked.owner.is_some() {
+                // A list that leaves it out may be one of a runtime that is only just back.
+                tracked.since = Boot::now();
+            }
+            tracked.owner = owner;
         }
     }
 

@@ -19,7 +19,7 @@ use ebb_policy::snapshot::{
 };
 use ebb_policy::{Snapshot, Time};
 pub(super) use owners::Owner;
-use owners::{Owners, Stranger};
+use owners::{Owners, Standing, Stranger};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct Pods {
 pub struct Measured<'a> {
     /// Below the mount.
     pub path: &'a Path,
-    /// When it was first seen.
+    /// When it was first read, or was last known to belong to a pod.
     pub since: Boot,
     /// The pod that it belongs to, where the runtime has told of one.
     pub owner: Option<&'a Owner>,
@@ -251,12 +251,14 @@ impl Pods {
                 continue;
             }
             let mut workload = cgroup.workload;
-            match self.stranger(cgroup.path, cgroup.since) {
-                Stranger::Workload => {}
-                Stranger::Unlisted => {
+            let is_of_a_pod = workload.key.uid.is_some();
+            let stranger = Stranger { path: cgroup.path, is_of_a_pod, since: cgroup.since };
+            match self.standing(stranger) {
+                Standing::Workload => {}
+                Standing::Unlisted => {
                     workload.protected = workload.protected.or(Some(ProtectedReason::Unlisted));
                 }
-                Stranger::NoWorkload => continue,
+                Standing::NoWorkload => continue,
             }
             snapshot.workloads.push(workload);
         }
@@ -271,23 +273,23 @@ impl Pods {
         }
     }
 
-    /// Says of pods that do run that the operator's own list of workloads leaves them out, rather than that nothing of them runs.
-    pub fn tell_unchosen(&self, snapshot: &mut Snapshot) {
+    /// Says of pods of which something lives that the operator's own list of workloads leaves them out, rather than that nothing of them runs. `lives` tells it of a cgroup by its path below the mount.
+    pub fn tell_unchosen(&self, snapshot: &mut Snapshot, lives: impl Fn(&Path) -> bool) {
         let spared = snapshot.workloads.iter_mut();
         for pod in spared.filter(|w| w.protected == Some(ProtectedReason::NothingRuns)) {
             let Some(uid) = pod.key.uid.as_deref() else { continue };
-            let mut states = self.containers(uid).map(|seen| seen.container.state);
-            if states.any(|state| state == ContainerState::Running) {
+            let mut cgroups = self.containers(uid).filter_map(|seen| seen.cgroup.as_deref());
+            if cgroups.any(&lives) {
                 pod.protected = Some(ProtectedReason::Configured);
             }
         }
     }
 
-    fn stranger(&self, path: &Path, since: Boot) -> Stranger {
+    fn standing(&self, stranger: Stranger<'_>) -> Standing {
         if self.pods_only || self.has_runtime {
-            self.owners.stranger(path, since, self.pods_only)
+            self.owners.standing(stranger, self.pods_only)
         } else {
-            Stranger::Workload
+            Standing::Workload
         }
     }
 

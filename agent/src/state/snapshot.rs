@@ -6,6 +6,7 @@ use crate::clock::Boot;
 use crate::sense::node::NodeReading;
 use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, RootMemory};
 use ebb_policy::{Signal, Snapshot};
+use std::path::Path;
 
 /// How much of what is known a snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,11 @@ impl NodeState {
         }
         self.pods.add_workloads(&mut snapshot, cgroups);
         if self.rules.chosen().is_some() {
-            self.pods.tell_unchosen(&mut snapshot);
+            let lives = |path: &Path| {
+                let node = self.tree.id_of(path).and_then(|id| self.tree.get(id));
+                node.is_some_and(|node| node.populated)
+            };
+            self.pods.tell_unchosen(&mut snapshot, lives);
         }
         if extent == Extent::Everything {
             self.pods.add_runtime(&mut snapshot);

@@ -29,7 +29,7 @@ pub(super) struct Tracked {
     pub(super) cgroup: Cgroup,
     /// Absolute path, for opening it again by identity.
     pub(super) path: PathBuf,
-    /// When it was first seen.
+    /// When it was first read, or was last known to belong to a pod.
     pub(super) since: Boot,
     pub(super) key: WorkloadKey,
     protected: Option<ProtectedReason>,

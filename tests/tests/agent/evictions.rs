@@ -51,7 +51,31 @@ fn nobody_is_ended_before_the_runtime_has_told_who_is_who() {
     let mut agent = lab.start(config.path(), &["--enforce"]);
     lab.node.set_available(60);
     let holding = agent.wait("holding");
-    assert!(holding["notes"][0].as_str().unwrap().contains("protected"), "{holding}");
+    let why = holding["notes"][0].as_str().unwrap();
+    assert!(why.contains("the container runtime has not told yet"), "{holding}");
+    assert!(!hog.payload.is_killed() && !hog.pause.is_killed());
+    lab.runtime.resume().unwrap();
+    wait_for("the kill once it has told", || hog.payload.is_killed());
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!hog.pause.is_killed(), "a sandbox is never killed");
+}
+
+#[test]
+fn beside_other_workloads_no_container_is_ended_before_the_runtime_has_told() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let service = lab.node.add("system.slice/batch.service", 500);
+    let config = config(&CONFIG.replace("mode: kubernetes", "mode: standalone"));
+    lab.runtime.stop();
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    lab.node.set_available(60);
+    wait_for("the kill of the service", || service.is_killed());
+    service.empty();
+    agent.wait("holding");
     assert!(!hog.payload.is_killed() && !hog.pause.is_killed());
     lab.runtime.resume().unwrap();
     wait_for("the kill once it has told", || hog.payload.is_killed());

@@ -226,6 +226,8 @@ fn what_has_been_removed_is_not_chosen_again_and_again() {
     let removed = node.add("apps/removed", 1500);
     let hog = node.add("apps/hog", 1000);
     let config = config(CONFIG);
+    // So near that it is looked at every few milliseconds: long before the tree is read again.
+    node.set_available(120);
     let agent = start(&node, config.path(), &["--enforce"]);
     std::fs::remove_dir_all(&removed.path).unwrap();
     node.set_available(60);
@@ -233,7 +235,8 @@ fn what_has_been_removed_is_not_chosen_again_and_again() {
     hog.empty();
     let records = agent.stop();
     let refusals = kinds(&records).iter().filter(|kind| **kind == "notDone").count();
-    assert!(refusals <= 1, "{refusals}: {:?}", kinds(&records));
+    // It may be chosen once more before the first refusal is heard.
+    assert!(refusals <= 2, "{refusals}: {:?}", kinds(&records));
 }
 
 #[test]

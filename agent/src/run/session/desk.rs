@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Changes that come within this long of each other are answered by one listing.
@@ -42,7 +43,7 @@ pub(super) struct Desk {
     inventory: Option<Inventory>,
     usage_asked: bool,
     usage_at: Option<Instant>,
-    surveyor: Sender<Vec<Dir>>,
+    surveyor: watch::Sender<Vec<Dir>>,
     manifests: Option<Vec<Workload>>,
     trouble: Option<String>,
 }
@@ -150,8 +151,7 @@ impl Desk {
         } else if self.usage_asked && self.usage_at.is_none_or(|at| at + USAGE_EVERY <= now) {
             self.usage_asked = false;
             self.usage_at = Some(now);
-            // One that is still at it measures what is asked for.
-            let _ = self.surveyor.try_send(self.dirs());
+            self.surveyor.send_replace(self.dirs());
         }
     }
 

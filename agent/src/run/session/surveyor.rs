@@ -7,7 +7,8 @@ use ebb_cri::Runtime;
 use ebb_policy::snapshot::VolumeStats;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::watch;
 
 /// Directory entries looked at before the thread that walks is free for others again.
 const WALKED_AT_ONCE: u64 = 20_000;
@@ -30,17 +31,18 @@ pub(super) enum Part {
     Volume(String),
 }
 
-/// Starts it. What is measured is told; a list of directories that finds it at work is refused.
-pub(super) fn start(runtime: Runtime, news: Sender<News>) -> Sender<Vec<Dir>> {
-    let (orders, inbox) = mpsc::channel(1);
+/// Starts it. Of the lists of directories that find it at work it measures the last.
+pub(super) fn start(runtime: Runtime, news: Sender<News>) -> watch::Sender<Vec<Dir>> {
+    let (orders, inbox) = watch::channel(Vec::new());
     tokio::spawn(run(runtime, inbox, news));
     orders
 }
 
-async fn run(runtime: Runtime, mut orders: Receiver<Vec<Dir>>, news: Sender<News>) {
+async fn run(runtime: Runtime, mut orders: watch::Receiver<Vec<Dir>>, news: Sender<News>) {
     let mut survey = Survey::default();
     let mut trouble = None;
-    while let Some(dirs) = orders.recv().await {
+    while orders.changed().await.is_ok() {
+        let dirs = orders.borrow_and_update().clone();
         survey.set_dirs(dirs.iter().map(|dir| dir.path.clone()).collect());
         survey = walk(survey).await;
         let layers = match writable_layers(&runtime).await {

@@ -5,12 +5,12 @@
 
 use crate::clock::Boot;
 use crate::sense::runtime::Inventory;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What looks like a container and is still not listed by a list that began this long after it was first seen is none of the runtime's.
+/// What looks like a container and is not in a list that began this long after it was first read is none of the runtime's.
 ///
 /// As long as the session lists without any event, so every container has been listed by then.
 const LISTED_WITHIN: Duration = Duration::from_secs(60);
@@ -30,20 +30,31 @@ pub struct Owner {
 /// The pods of all cgroups that the runtime has told of.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
-    /// By path below the mount, where the runtime has said it.
+    /// By path below the mount.
     by_path: HashMap<PathBuf, Owner>,
-    /// By id of the container or sandbox, which is in the cgroup's name.
-    by_id: HashMap<String, Owner>,
+    /// Ids of all containers and sandboxes: of some it has not said where their cgroups are.
+    ids: HashSet<String>,
     /// When the list began; `None` before the first.
     listed: Option<Boot>,
 }
 
 /// A cgroup that belongs to no pod that the runtime has told of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stranger<'a> {
+    /// Below the mount.
+    pub(super) path: &'a Path,
+    /// Its name, or one above it, is that which the kubelet gives a pod's cgroup.
+    pub(super) is_of_a_pod: bool,
+    /// When it was first read, or was last known to belong to a pod.
+    pub(super) since: Boot,
+}
+
+/// What a stranger counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub(super) enum Standing {
     /// A workload of its own.
     Workload,
-    /// It may be a pod's: the runtime has not said.
+    /// Perhaps a pod's: the runtime has not said.
     Unlisted,
     /// Nothing that may be ended.
     NoWorkload,
@@ -53,52 +64,53 @@ impl Owners {
     pub(super) fn of(inventory: &Inventory) -> Self {
         let mut owners = Self { listed: Some(inventory.at), ..Self::default() };
         for seen in &inventory.pods {
-            let (id, uid) = (&seen.sandbox.id, seen.sandbox.pod_uid.as_str());
-            owners.add(id, seen.cgroup.as_ref(), Owner { uid: uid.into(), is_payload: false });
+            let sandbox = &seen.sandbox;
+            owners.add(&sandbox.id, seen.cgroup.as_ref(), &sandbox.pod_uid, false);
         }
         for seen in &inventory.containers {
-            let (id, uid) = (&seen.container.id, seen.container.pod_uid.as_str());
-            owners.add(id, seen.cgroup.as_ref(), Owner { uid: uid.into(), is_payload: true });
+            let container = &seen.container;
+            owners.add(&container.id, seen.cgroup.as_ref(), &container.pod_uid, true);
         }
         owners
     }
 
-    fn add(&mut self, id: &str, path: Option<&PathBuf>, owner: Owner) {
+    fn add(&mut self, id: &str, path: Option<&PathBuf>, uid: &str, is_payload: bool) {
         if let Some(path) = path {
-            self.by_path.insert(path.clone(), owner.clone());
+            self.by_path.insert(path.clone(), Owner { uid: uid.into(), is_payload });
         }
-        self.by_id.insert(id.to_owned(), owner);
+        self.ids.insert(id.to_owned());
     }
 
     /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's that the runtime has told of.
     pub(super) fn owner(&self, path: &Path) -> Option<&Owner> {
-        if self.by_id.is_empty() {
+        if self.by_path.is_empty() {
             return None;
         }
-        let by_id = |above| container_id(above).and_then(|id| self.by_id.get(id));
-        path.ancestors().find_map(|above| self.by_path.get(above).or_else(|| by_id(above)))
+        path.ancestors().find_map(|above| self.by_path.get(above))
     }
 
-    /// What the cgroup at `path` is when it has no owner. It was first seen at `since`; `pods_only` says that nothing but pods may be ended.
-    pub(super) fn stranger(&self, path: &Path, since: Boot, pods_only: bool) -> Stranger {
-        let is_listed_since = |wait| self.listed.is_some_and(|at| at.since(since) >= wait);
-        match (pods_only, self.listed) {
-            (true, None) => Stranger::Unlisted,
-            (true, Some(_)) => Stranger::NoWorkload,
-            (false, _) if !path.ancestors().any(|above| container_id(above).is_some()) => {
-                Stranger::Workload
-            }
-            (false, _) if is_listed_since(LISTED_WITHIN) => Stranger::Workload,
-            (false, _) => Stranger::Unlisted,
+    /// What a cgroup without an owner counts as; `pods_only` says that nothing but pods may be ended.
+    pub(super) fn standing(&self, stranger: Stranger<'_>, pods_only: bool) -> Standing {
+        let Stranger { path, is_of_a_pod, since } = stranger;
+        if pods_only {
+            return if self.listed.is_some() { Standing::NoWorkload } else { Standing::Unlisted };
+        }
+        let id = path.ancestors().find_map(container_id);
+        let is_the_runtimes = is_of_a_pod || id.is_some_and(|id| self.ids.contains(id));
+        let is_left_out = || self.listed.is_some_and(|at| at.since(since) >= LISTED_WITHIN);
+        if !is_the_runtimes && (id.is_none() || is_left_out()) {
+            Standing::Workload
+        } else {
+            Standing::Unlisted
         }
     }
 }
 
-/// The container's id in the name of its cgroup: `ID`, or `RUNTIME-ID.scope` where systemd makes the cgroups.
+/// The container's id in the name of its cgroup: `ID`, `RUNTIME-ID.scope` where systemd makes the cgroups, `kata_ID`.
 fn container_id(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_suffix(".scope").unwrap_or(name);
-    let id = name.rsplit('-').next()?;
+    let id = name.rsplit(['-', '_']).next()?;
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     (id.len() == ID_LENGTH && id.bytes().all(is_hex)).then_some(id)
 }
@@ -115,6 +127,7 @@ mod tests {
             format!("kubepods.slice/cri-containerd-{id}.scope"),
             format!("kubepods/burstable/podu1/crio-{id}"),
             format!("system.slice/docker-{id}.scope"),
+            format!("kubepods/podu1/kata_{id}"),
         ] {
             assert_eq!(container_id(Path::new(&name)), Some(id.as_str()), "{name}");
         }

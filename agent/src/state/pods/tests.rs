@@ -146,14 +146,29 @@ fn beside_a_runtime_what_may_be_its_container_waits_until_it_is_listed_or_has_no
 }
 
 #[test]
-fn a_container_whose_status_is_not_known_is_its_pods_by_the_id_in_its_cgroups_name() {
+fn a_listed_container_whose_cgroup_is_not_told_is_never_a_workload_of_its_own() {
     let mut pods = Pods::default();
     pods.expect_runtime();
     let seen = ContainerSeen { cgroup: None, ..container(ID, "u1", ContainerState::Running) };
-    pods.observe(inventory(vec![pod("u1", "shop/web", true)], vec![seen], &[]));
-    let path = format!("kubepods.slice/cri-containerd-{ID}.scope/inner");
-    assert_eq!(protections(&pods, Boot(0), &[&path]), [], "it is no workload of its own");
-    assert!(pods.owner(Path::new(&path)).is_some_and(|owner| &*owner.uid == "u1"));
+    let list = inventory(vec![pod("u1", "shop/web", true)], vec![seen], &[]);
+    pods.observe(Inventory { at: Boot(u64::MAX), ..list });
+    let path = format!("k8s.io/{ID}/inner");
+    assert_eq!(protections(&pods, Boot(0), &[&path]), [Some(ProtectedReason::Unlisted)]);
+    let seen = snapshot(&pods, Vec::new());
+    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::NothingRuns), "none to end");
+}
+
+#[test]
+fn what_has_a_pods_name_is_for_ending_only_when_the_runtime_has_told_of_it() {
+    let mut pods = Pods::default();
+    pods.expect_runtime();
+    pods.observe(Inventory { at: Boot(u64::MAX), ..inventory(Vec::new(), Vec::new(), &[]) });
+    let (path, mut workload) = cgroup("kubepods/pod0a1b/anything", 1);
+    workload.key.uid = Some("0a1b".into());
+    let mut snapshot = Snapshot::at(Time(100));
+    let measured = Measured { path: &path, since: Boot(0), owner: None, workload };
+    pods.add_workloads(&mut snapshot, [measured].into_iter());
+    assert_eq!(snapshot.workloads[0].protected, Some(ProtectedReason::Unlisted));
 }
 
 #[test]
@@ -175,15 +190,15 @@ fn a_pod_is_kept_for_a_protected_container_or_for_none_running_and_not_for_its_s
 #[test]
 fn a_pod_that_the_operators_own_list_leaves_out_is_kept_for_that() {
     let pods = one_pod();
-    let mut seen = snapshot(&pods, Vec::new());
-    pods.tell_unchosen(&mut seen);
-    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::Configured));
-    let mut pods = Pods::default();
-    let over = container("c1", "u1", ContainerState::Exited);
-    pods.observe(inventory(vec![pod("u1", "shop/web", true)], vec![over], &[]));
-    let mut seen = snapshot(&pods, Vec::new());
-    pods.tell_unchosen(&mut seen);
-    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::NothingRuns));
+    let told = |living: &str| {
+        let mut seen = snapshot(&pods, Vec::new());
+        pods.tell_unchosen(&mut seen, |path| path == Path::new(living));
+        seen.workloads[0].protected
+    };
+    assert_eq!(told("kubepods/podu1/c1"), Some(ProtectedReason::Configured));
+    let over = Some(ProtectedReason::NothingRuns);
+    assert_eq!(told("kubepods/podu1/s-u1"), over, "the sandbox alone is nothing to end");
+    assert_eq!(told(""), over, "its list of what runs may be old");
 }
 
 #[test]
