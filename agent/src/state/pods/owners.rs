@@ -5,6 +5,7 @@
 
 use crate::clock::Boot;
 use crate::sense::runtime::Inventory;
+use ebb_policy::snapshot::ContainerState;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const ID_LENGTH: usize = 64;
 pub struct Owner {
     /// UID of the pod.
     pub(super) uid: Arc<str>,
-    /// It is a container's, not the sandbox's own.
+    /// It is that of a container which has not ended: what ending the pod ends.
     pub(super) is_payload: bool,
 }
 
@@ -69,7 +70,8 @@ impl Owners {
         }
         for seen in &inventory.containers {
             let container = &seen.container;
-            owners.add(&container.id, seen.cgroup.as_ref(), &container.pod_uid, true);
+            let runs = container.state != ContainerState::Exited;
+            owners.add(&container.id, seen.cgroup.as_ref(), &container.pod_uid, runs);
         }
         owners
     }

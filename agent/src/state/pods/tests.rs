@@ -187,6 +187,19 @@ fn a_pod_is_kept_for_a_protected_container_or_for_none_running_and_not_for_its_s
     assert_eq!(of(Vec::new()), Some(ProtectedReason::NothingRuns));
 }
 
+/// There would be nothing to end of it, again and again.
+#[test]
+fn what_an_ended_container_left_in_its_cgroup_does_not_make_its_pod_one_that_runs() {
+    let mut pods = Pods::default();
+    let path = "kubepods/podu1/c1";
+    let ended = container("c1", "u1", ContainerState::Exited);
+    let ended = ContainerSeen { cgroup: Some(path.into()), ..ended };
+    pods.observe(inventory(vec![pod("u1", "shop/web", true)], vec![ended], &[]));
+    let seen = snapshot(&pods, vec![cgroup(path, 100)]);
+    assert_eq!(seen.workloads[0].protected, Some(ProtectedReason::NothingRuns));
+    assert!(pods.payloads("u1", Path::new("/cg"), |_| Some(42)).is_empty());
+}
+
 #[test]
 fn a_pod_that_the_operators_own_list_leaves_out_is_kept_for_that() {
     let pods = one_pod();
