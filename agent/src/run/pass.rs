@@ -129,8 +129,9 @@ impl Agent {
 
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
         let Some(target) = self.state.target(&evict.workload) else {
-            // It ended since the snapshot was taken: nobody is to wait for it.
+            // It ended since the snapshot was taken, or the runtime has yet to say where it is: nobody is to wait for it.
             self.history.forget_waiting(&evict.workload);
+            self.state.found_empty(&evict.workload);
             return;
         };
         let own = Duration::from_secs(evict.grace.0);

@@ -168,6 +168,16 @@ impl Reader {
         Ok(Inventory { at, containers, pods, exited: Vec::new(), images })
     }
 
+    /// Whether the status of something that runs is still to be had: it was refused, or there were too many to ask for.
+    #[must_use]
+    pub fn has_unsettled(&self, inventory: &Inventory) -> bool {
+        let containers = inventory.containers.iter().map(|seen| &seen.container);
+        let running = containers.filter(|c| c.state == ContainerState::Running).map(|c| &c.id);
+        let sandboxes = inventory.pods.iter().map(|seen| &seen.sandbox);
+        let ready = sandboxes.filter(|sandbox| sandbox.ready).map(|sandbox| &sandbox.id);
+        running.chain(ready).any(|id| !self.settled.contains_key(id))
+    }
+
     /// Ids of what runs, containers and sandboxes; `only` asks for no more than whether that one does.
     ///
     /// # Errors

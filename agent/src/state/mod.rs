@@ -50,6 +50,9 @@ const READ_IN_FULL: usize = 128;
 /// How old the tree may get where no kernel event says when it changes.
 const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 
+/// How long a pod of which nothing was found to end counts as one of which nothing runs, unless the runtime tells more of it before.
+const EMPTY_FOR: Duration = Duration::from_secs(1);
+
 /// How much of each workload is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
@@ -82,6 +85,8 @@ pub struct NodeState {
     disk: Disk,
     pods: Pods,
     found_protected: BTreeMap<Target, ProtectedReason>,
+    /// Pods that were chosen and of which nothing was found to end, and when.
+    found_empty: BTreeMap<WorkloadKey, Boot>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
     direct_reclaims: Option<u64>,
@@ -112,6 +117,7 @@ impl NodeState {
             disk: Disk::default(),
             pods: Pods::default(),
             found_protected: BTreeMap::new(),
+            found_empty: BTreeMap::new(),
             reading: None,
             sampled: None,
             direct_reclaims: None,
@@ -368,6 +374,13 @@ impl NodeState {
         self.found_protected.insert(target.clone(), because);
     }
 
+    /// Notes that nothing of the chosen `key` was found to end: it is not chosen again before more is known of it, or for a second.
+    pub fn found_empty(&mut self, key: &WorkloadKey) {
+        let now = Boot::now();
+        self.found_empty.retain(|_, at| now.since(*at) < EMPTY_FOR);
+        self.found_empty.insert(key.clone(), now);
+    }
+
     /// Path of the cgroup `id` below the mount, if it is known.
     #[must_use]
     pub fn path_of(&self, id: u64) -> Option<String> {
@@ -394,6 +407,7 @@ impl NodeState {
     /// Takes in what the runtime has.
     pub fn observe_inventory(&mut self, inventory: Inventory) {
         self.pods.observe(inventory);
+        self.found_empty.clear();
         for tracked in self.cgroups.values_mut() {
             let path = tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path);
             let owner = self.pods.owner(path).cloned();

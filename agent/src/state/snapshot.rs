@@ -1,10 +1,10 @@
 //! From what is known to values: the node as policy sees it.
 
 use super::pods::Measured;
-use super::{NodeState, tracked};
+use super::{EMPTY_FOR, NodeState, tracked};
 use crate::clock::Boot;
 use crate::sense::node::NodeReading;
-use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, RootMemory};
+use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory};
 use ebb_policy::{Signal, Snapshot};
 use std::path::Path;
 
@@ -60,6 +60,9 @@ impl NodeState {
         }
         for workload in &mut snapshot.workloads {
             workload.dying = self.departures.dying(workload, &self.clock);
+            if self.found_empty.get(&workload.key).is_some_and(|at| now.since(*at) < EMPTY_FOR) {
+                workload.protected = workload.protected.or(Some(ProtectedReason::NothingRuns));
+            }
             // To find a target takes a search, and hardly ever is one found protected.
             if workload.protected.is_none() && !self.found_protected.is_empty() {
                 let target = self.target(&workload.key);

@@ -131,6 +131,19 @@ fn what_was_found_protected_at_the_last_moment_is_protected_in_the_next_snapshot
     assert_eq!(workload.protected, Some(ProtectedReason::Runtime));
 }
 
+#[test]
+fn of_whom_nothing_was_found_to_end_is_not_chosen_again_at_once() {
+    let fake = Fake::new();
+    fake.add("apps/a", 1);
+    let mut state = fake.state(&Patterns::default());
+    let now = Boot::now();
+    let protected = |state: &NodeState, at| state.snapshot(at).workloads[0].protected;
+    let key = state.snapshot(now).workloads[0].key.clone();
+    state.found_empty(&key);
+    assert_eq!(protected(&state, Boot::now()), Some(ProtectedReason::NothingRuns));
+    assert_eq!(protected(&state, Boot::now().plus(EMPTY_FOR)), None);
+}
+
 /// A fork bomb that was killed leaves zombies: nobody else is to be ended for task ids that only wait for their parent.
 #[test]
 fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {

@@ -63,6 +63,29 @@ fn nobody_is_ended_before_the_runtime_has_told_who_is_who() {
     assert!(!hog.pause.is_killed(), "a sandbox is never killed");
 }
 
+/// There is nothing of it that could be ended: to choose it again and again would help nobody.
+#[test]
+fn a_pod_whose_cgroups_the_runtime_does_not_tell_is_not_chosen() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let refusal = Fault::Refuse(13, "not now".into());
+    lab.world().faults.insert("ContainerStatus".into(), refusal);
+    let config = config(CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.node.set_available(60);
+    agent.wait("holding");
+    lab.world().faults.clear();
+    wait_for("the kill once its cgroup is known", || hog.payload.is_killed());
+    let early = agent.seen.iter().filter(|record| record["event"] == "planned").count();
+    hog.payload.empty();
+    lab.node.set_available(1500);
+    agent.wait("recovered");
+    agent.stop();
+    assert_eq!(early, 0, "it was chosen before");
+}
+
 #[test]
 fn beside_other_workloads_no_container_is_ended_before_the_runtime_has_told() {
     let mut lab = Lab::new(Flavour::Containerd2);

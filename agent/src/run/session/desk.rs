@@ -21,6 +21,9 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Without any event, everything is listed this often: an event may have been lost, or never sent.
 const RECONCILE: Duration = Duration::from_secs(60);
 
+/// A list that failed, or of which a status is still to be had, is made again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Whether what is known to have ended still counts as running is asked again after half the time that it has taken so far, at most after this; and for so long at most.
 const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
 const AGAIN_FOR: Duration = Duration::from_secs(30);
@@ -162,6 +165,9 @@ impl Desk {
         match self.reader.inventory(images).await {
             Ok(mut inventory) => {
                 self.trouble = None;
+                if self.reader.has_unsettled(&inventory) {
+                    self.list_within(AGAIN);
+                }
                 inventory.exited = self.exits(&inventory);
                 let containers = inventory.containers.iter().map(|seen| &seen.container);
                 let running = containers.filter(|c| c.state == ContainerState::Running);
@@ -182,7 +188,7 @@ impl Desk {
             Err(error) => {
                 self.images_changed = images;
                 self.tell_trouble(format!("the runtime's list is as old as it was: {error}")).await;
-                self.list_at = Some(Instant::now() + Duration::from_secs(1));
+                self.list_at = Some(Instant::now() + AGAIN);
             }
         }
     }
