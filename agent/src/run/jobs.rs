@@ -76,7 +76,10 @@ impl Agent {
                     }
                     NotDone::Refused(act::Refusal::Gone) => {
                         self.state.departures().cancel(target);
-                        self.state.forget_gone(target);
+                        self.state.forget_removed(target);
+                        if let Some(key) = workload {
+                            self.state.found_empty(key);
+                        }
                     }
                     NotDone::NotNeeded { .. } => {
                         self.state.departures().cancel(target);
@@ -110,8 +113,10 @@ impl Agent {
         let (gone, stuck) = self.state.departures().look(&proc, at);
         for (departures, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
             for departure in departures {
-                if let (Target::Pod { uid, .. }, Fate::Gone) = (&departure.target, fate) {
-                    self.stop_sandboxes(uid);
+                match (&departure.target, fate) {
+                    (Target::Pod { uid, .. }, Fate::Gone) => self.stop_sandboxes(uid),
+                    (target, Fate::Gone) => self.state.forget_removed(target),
+                    (_, Fate::Stuck) => {}
                 }
                 if let Some(episode) = self.watches.iter_mut().find_map(|w| w.episode.as_mut()) {
                     let what = match fate {

@@ -153,12 +153,18 @@ impl NodeState {
         self.tree_read = None;
     }
 
-    /// Says that `target` was gone when it was about to be acted on: nobody had told, so the tree is not what it was.
-    pub fn forget_gone(&mut self, target: &Target) {
-        if let Target::Cgroup { id, .. } = target {
-            self.cgroups.remove(id);
+    /// Forgets `target`, which was seen to be gone, if nobody has told of its removal: then the tree is not what it was either.
+    pub fn forget_removed(&mut self, target: &Target) {
+        match target {
+            Target::Cgroup { id, .. } => {
+                if self.cgroups.get(id).is_some_and(|tracked| !tracked.is_there()) {
+                    self.cgroups.remove(id);
+                    self.forget_tree();
+                }
+            }
+            Target::Pod { .. } => self.forget_tree(),
+            Target::Process { .. } => {}
         }
-        self.forget_tree();
     }
 
     /// Takes in new rules; what is already dying stays so.
