@@ -3,7 +3,7 @@
 //! ```text
 //!  runtime: sandboxes, containers ──┐
 //!  manifests: requests, limits ─────┼─ by UID, else by name ─► one Workload for each pod
-//!  cgroups: memory, processes ──────┘  by path                 (other cgroups stay workloads of their own)
+//!  cgroups: memory, processes ──────┘  by path                 (what other cgroups count as: see `owners`)
 //! ```
 //! Nothing is asked for here. What the runtime does not list any more is forgotten with the next inventory.
 

@@ -240,6 +240,18 @@ fn a_socket_that_is_none_or_not_of_a_runtime_is_said_so_with_exit_code_3() {
 }
 
 #[test]
+fn pods_are_ranked_by_what_their_containers_use() {
+    let mut lab = Lab::new(Flavour::Containerd17);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    lab.pod("web", &image, 100);
+    lab.pod("hog", &image, 1500);
+    lab.node.add("system.slice/batch.service", 2000);
+    let ranking = json(&lab.run(&["rank", "--output", "json"]));
+    let names = ranking.as_array().unwrap().iter().map(|ranked| &ranked["workload"]["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["ns/hog", "ns/web"], "{ranking}");
+}
+
+#[test]
 fn pods_of_one_uid_and_containers_without_labels_are_one_pod_and_nobody_is_lost() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
