@@ -55,6 +55,8 @@ impl Manifests {
                     )),
                     None => found.pods.push(pod),
                 },
+                // Removed since the directory was listed.
+                Err(_) if path.symlink_metadata().is_err() => {}
                 Err(problem) => found.problems.push(format!("{}: {problem}", path.display())),
             }
         }
@@ -338,12 +340,14 @@ spec:
         write("e.yaml", &POD.replace("name: web,", "name: x,").replace("64Mi", "64Mib"));
         write(".hidden.yaml", POD);
         write("notes.txt", "not a manifest");
+        std::os::unix::fs::symlink("/nowhere", dir.path().join("f.yaml")).unwrap();
         let found = Manifests::read(dir.path()).unwrap();
         assert_eq!(found.pods.len(), 1);
-        assert_eq!(found.problems.len(), 4, "{:?}", found.problems);
+        assert_eq!(found.problems.len(), 5, "{:?}", found.problems);
         assert!(found.problems[0].contains("already a manifest of shop/web"));
         assert!(found.problems[1].contains("only \"Pod\""), "{:?}", found.problems);
         assert!(found.problems[3].contains("64Mib"), "{:?}", found.problems);
+        assert!(found.problems[4].contains("f.yaml"), "a link that leads nowhere");
     }
 
     #[test]
