@@ -55,8 +55,6 @@ impl PodSpec {
 
     fn config(&self) -> v1::PodSandboxConfig {
         let PodName { uid, namespace, name } = self.pod.clone();
-        let network = v1::NamespaceMode::Node.into();
-        let options = v1::NamespaceOption { network, ..Default::default() };
         v1::PodSandboxConfig {
             metadata: Some(v1::PodSandboxMetadata { name, uid, namespace, attempt: self.attempt }),
             log_directory: self.log_directory.clone(),
@@ -64,11 +62,22 @@ impl PodSpec {
             linux: Some(v1::LinuxPodSandboxConfig {
                 cgroup_parent: self.cgroup_parent.clone(),
                 security_context: Some(v1::LinuxSandboxSecurityContext {
-                    namespace_options: Some(options),
+                    namespace_options: Some(namespaces()),
                 }),
             }),
             ..Default::default()
         }
+    }
+}
+
+/// The node's network, which takes no setting up; processes to each container itself, as the kubelet asks for where a pod says nothing.
+///
+/// With the pod's instead, whatever a container leaves behind waits for the sandbox's first process to reap it.
+fn namespaces() -> v1::NamespaceOption {
+    v1::NamespaceOption {
+        network: v1::NamespaceMode::Node.into(),
+        pid: v1::NamespaceMode::Container.into(),
+        ..Default::default()
     }
 }
 
@@ -101,7 +110,6 @@ impl Runtime {
             container.clone();
         let mut labels = pod.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), name.clone());
-        let network = v1::NamespaceMode::Node.into();
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name, attempt }),
             image: Some(v1::ImageSpec { image, ..Default::default() }),
@@ -116,7 +124,7 @@ impl Runtime {
                     ..Default::default()
                 }),
                 security_context: Some(v1::LinuxContainerSecurityContext {
-                    namespace_options: Some(v1::NamespaceOption { network, ..Default::default() }),
+                    namespace_options: Some(namespaces()),
                 }),
             }),
             ..Default::default()
