@@ -472,9 +472,10 @@ impl Agent {
             Ok(Some(policy)) => {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
                 self.state.pods_mut().set_pods_only(policy.pods_only);
+                // Before the keeper has a word: what it tells from here on is by the new configuration.
+                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
                 self.configure_keeper(&policy.cgroups);
                 self.policy = policy;
-                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
                 if let Some(what) = self.why_nobody_is_ended() {
                     self.reporter.tell(&Record::Degraded { what });
                 }
