@@ -8,6 +8,8 @@
  *
  * A shot is fired once, at processes that were looked at when they were named and are looked at again: same start, same
  * cgroup. One that is not the one that was named stops the shot altogether; one that has ended does not.
+ * What the counters leave out is what user space reads more or less than they say. The kernel looks before it reads and
+ * after: a reading that memory came or went around, or that was held up, says nothing, and what was known before stands.
  * The line is watched by a timer, which waits as long as the room above it allows and runs only while the lease does, and
  * at the begin of every reclaim. The kernel lets a program send a signal only while a user's address space is in use, which
  * is not so when a timer finds its processor idle: then the next user's page fault or reclaim fires, which below the line is
@@ -164,7 +166,7 @@ static __always_inline s64 node_counter(struct pglist_data *node, u32 item)
 #define counter(node, name) node_counter(node, bpf_core_enum_value(enum node_stat_item, name))
 
 struct sum {
-	struct ebb_reflex *reflex;
+	struct ebb_gauge *gauge;
 	struct nodes *nodes;
 	s64 pages;
 	bool unknown;
@@ -174,7 +176,7 @@ struct sum {
 static long add_node(u32 index, void *context)
 {
 	struct sum *sum = context;
-	struct ebb_reflex *reflex = sum->reflex;
+	struct ebb_gauge *gauge = sum->gauge;
 	struct pglist_data *node;
 	s64 free = 0;
 	int zones = 0;
@@ -201,26 +203,48 @@ static long add_node(u32 index, void *context)
 		}
 		free += value;
 	}
-	sum->pages += free * reflex->free + counter(node, NR_INACTIVE_FILE) * reflex->inactive_file +
-		      counter(node, NR_ACTIVE_FILE) * reflex->active_file +
-		      counter(node, NR_ANON_MAPPED) * reflex->anon +
-		      counter(node, NR_FILE_PAGES) * reflex->file +
-		      counter(node, NR_SLAB_RECLAIMABLE_B) * reflex->slab_reclaimable;
+	sum->pages += free * gauge->free + counter(node, NR_INACTIVE_FILE) * gauge->inactive_file +
+		      counter(node, NR_ACTIVE_FILE) * gauge->active_file +
+		      counter(node, NR_ANON_MAPPED) * gauge->anon +
+		      counter(node, NR_FILE_PAGES) * gauge->file +
+		      counter(node, NR_SLAB_RECLAIMABLE_B) * gauge->slab_reclaimable;
 	return 0;
 }
 
-/* Available memory in pages, as user space measures it; false when it cannot be told, which is no reason to kill. */
-static __always_inline bool measure(struct ebb_reflex *reflex, s64 *pages)
+/* What the counters come to in pages; false when that cannot be told, which is no reason to kill. */
+static __always_inline bool count_pages(struct ebb_gauge *gauge, s64 *pages)
 {
 	struct nodes *nodes = bpf_map_lookup_elem(&NUMA, &zero);
-	struct sum sum = { .reflex = reflex, .nodes = nodes };
+	struct sum sum = { .gauge = gauge, .nodes = nodes };
 
 	if (!nodes || !nodes->count)
 		return false;
-	sum.pages = reflex->base;
 	bpf_loop(nodes->count, add_node, &sum, 0);
 	*pages = sum.pages;
 	return !sum.unknown;
+}
+
+/* Available memory in pages, as user space measures it. */
+static __always_inline bool measure(struct ebb_reflex *reflex, s64 *pages)
+{
+	if (!count_pages(&reflex->gauge, pages))
+		return false;
+	*pages += reflex->base;
+	return true;
+}
+
+/* Take over what user space has just read; returns MEASURED when it counts. */
+static __always_inline int calibrate(struct ebb_reflex *reflex, struct ebb_arm *asked)
+{
+	s64 pages, moved;
+
+	if (!count_pages(&asked->gauge, &pages))
+		return EBB_ANSWER_UNKNOWN;
+	moved = pages - reflex->before;
+	if (moved > asked->slack || -moved > asked->slack)
+		return EBB_ANSWER_DISTURBED;
+	reflex->base = asked->available - pages;
+	return EBB_ANSWER_MEASURED;
 }
 
 /* Whether a process may be ended at all. */
@@ -493,11 +517,36 @@ static long name(u32 index, void *context)
 	return 0;
 }
 
-/* Fire now if the line is crossed: for user space that has seen that it is. */
+/* Note what the counters come to, for user space that reads for itself now. Returns one of EBB_ANSWER_*. */
+SEC("syscall")
+int reflex_measure(void *context)
+{
+	struct ebb_arm *asked = bpf_map_lookup_elem(&ASKED, &zero);
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+	struct nodes *nodes = bpf_map_lookup_elem(&NUMA, &zero);
+	s64 pages;
+
+	if (!asked || !reflex || !nodes)
+		return EBB_ANSWER_UNKNOWN;
+	if ((!nodes->count && !find_nodes(nodes, asked->nodes)) || !count_pages(&asked->gauge, &pages))
+		return EBB_ANSWER_UNKNOWN;
+	reflex->before = pages;
+	return EBB_ANSWER_MEASURED;
+}
+
+/* Fire now if the line is crossed by what user space has just read. Returns one of EBB_ANSWER_*. */
 SEC("syscall")
 int reflex_pull(void *context)
 {
-	return on_reclaim();
+	struct ebb_arm *asked = bpf_map_lookup_elem(&ASKED, &zero);
+	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
+	int answer;
+
+	if (!asked || !reflex)
+		return EBB_ANSWER_UNKNOWN;
+	answer = calibrate(reflex, asked);
+	pull(reflex);
+	return answer;
 }
 
 /* Take what user space asks for; with nobody named, disarm. Returns one of EBB_ANSWER_*. */
@@ -506,14 +555,15 @@ int reflex_arm(void *context)
 {
 	struct ebb_arm *asked = bpf_map_lookup_elem(&ASKED, &zero);
 	struct ebb_reflex *reflex = bpf_map_lookup_elem(&REFLEX, &zero);
-	struct nodes *nodes = bpf_map_lookup_elem(&NUMA, &zero);
 	struct clock *clock = bpf_map_lookup_elem(&CLOCK, &zero);
 	struct naming naming = { .asked = asked, .reflex = reflex };
-	s64 pages;
+	bool was_armed;
+	int answer;
 
-	if (!asked || !reflex || !nodes || !clock)
+	if (!asked || !reflex || !clock)
 		return EBB_ANSWER_UNKNOWN;
-	if (!turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_BUSY) &&
+	was_armed = turn(&reflex->state, EBB_REFLEX_ARMED, EBB_REFLEX_BUSY);
+	if (!was_armed &&
 	    !turn(&reflex->state, EBB_REFLEX_FREE, EBB_REFLEX_BUSY)) {
 		if (reflex->fired_ns != asked->seen_ns ||
 		    !turn(&reflex->state, EBB_REFLEX_SHOT, EBB_REFLEX_BUSY))
@@ -523,6 +573,14 @@ int reflex_arm(void *context)
 		/* It was not done yet. */
 		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_SHOT);
 		return EBB_ANSWER_SHOT;
+	}
+	answer = asked->count ? calibrate(reflex, asked) : EBB_ANSWER_MEASURED;
+	if (answer == EBB_ANSWER_DISTURBED) {
+		turn(&reflex->state, EBB_REFLEX_BUSY, was_armed ? EBB_REFLEX_ARMED : EBB_REFLEX_FREE);
+		/* It may have found the reflex busy, and would not come again. */
+		if (was_armed)
+			bpf_timer_start(&clock->timer, 0, 0);
+		return answer;
 	}
 	reflex->count = 0;
 	reflex->crossed = 0;
@@ -534,26 +592,18 @@ int reflex_arm(void *context)
 	reflex->cgroup = asked->cgroup;
 	reflex->until_ns = asked->until_ns;
 	reflex->agent = asked->agent;
-	reflex->base = 0;
 	reflex->line = asked->line;
-	reflex->free = asked->free;
-	reflex->inactive_file = asked->inactive_file;
-	reflex->active_file = asked->active_file;
-	reflex->anon = asked->anon;
-	reflex->file = asked->file;
-	reflex->slab_reclaimable = asked->slab_reclaimable;
+	reflex->gauge = asked->gauge;
 	if (asked->count)
 		bpf_loop(asked->count, name, &naming, 0);
 	if (reflex->doubts || !reflex->count) {
 		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_FREE);
 		return reflex->doubts ? EBB_ANSWER_PROTECTED : EBB_ANSWER_NOBODY;
 	}
-	if ((!nodes->count && !find_nodes(nodes, asked->nodes)) || !measure(reflex, &pages)) {
+	if (answer == EBB_ANSWER_UNKNOWN) {
 		turn(&reflex->state, EBB_REFLEX_BUSY, EBB_REFLEX_FREE);
-		return EBB_ANSWER_UNKNOWN;
+		return answer;
 	}
-	/* What the counters leave out is what user space, which has just looked, sees more or less than they say. */
-	reflex->base = asked->available - pages;
 	reflex->pages = asked->available;
 	/* The second time there is one already, which is as good. */
 	bpf_timer_init(&clock->timer, &CLOCK, CLOCK_BOOTTIME);

@@ -127,18 +127,23 @@ struct ebb_process {
 	ebb_u32 reserved;
 };
 
-struct ebb_arm {
-	ebb_u64 cgroup;
-	ebb_u64 until_ns;
-	ebb_u64 seen_ns;
-	ebb_i64 available;
-	ebb_i64 line;
+struct ebb_gauge {
 	ebb_i32 free;
 	ebb_i32 inactive_file;
 	ebb_i32 active_file;
 	ebb_i32 anon;
 	ebb_i32 file;
 	ebb_i32 slab_reclaimable;
+};
+
+struct ebb_arm {
+	ebb_u64 cgroup;
+	ebb_u64 until_ns;
+	ebb_u64 seen_ns;
+	ebb_i64 available;
+	ebb_i64 line;
+	ebb_i64 slack;
+	struct ebb_gauge gauge;
 	ebb_i32 agent;
 	ebb_u32 nodes;
 	ebb_u32 count;
@@ -167,12 +172,8 @@ struct ebb_reflex {
 	ebb_i64 base;
 	ebb_i64 line;
 	ebb_i64 pages;
-	ebb_i32 free;
-	ebb_i32 inactive_file;
-	ebb_i32 active_file;
-	ebb_i32 anon;
-	ebb_i32 file;
-	ebb_i32 slab_reclaimable;
+	ebb_i64 before;
+	struct ebb_gauge gauge;
 	ebb_i32 agent;
 	ebb_u32 crossed;
 	struct ebb_target targets[EBB_REFLEX_TARGETS];
@@ -199,6 +200,8 @@ enum {
 	EBB_ANSWER_PROTECTED = 2,
 	EBB_ANSWER_SHOT = 3,
 	EBB_ANSWER_UNKNOWN = 4,
+	EBB_ANSWER_MEASURED = 5,
+	EBB_ANSWER_DISTURBED = 6,
 };
 
 enum {
@@ -271,8 +274,8 @@ _Static_assert(sizeof(struct ebb_cgroup) == 40, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
-_Static_assert(sizeof(struct ebb_arm) == 1104, "size is part of the layout");
-_Static_assert(sizeof(struct ebb_reflex) == 1648, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_arm) == 1112, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_reflex) == 1656, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_swept) == 184, "size is part of the layout");
 

@@ -4,7 +4,8 @@
 //!  pass ─► near the hard threshold ─► name the first of the ranking, for one lease
 //!      └─► not near                ─► name nobody
 //!  look ─► it has fired ─► report, begin the departure, finish with the means of every other eviction
-//!      └─► below the threshold and it has not ─► it fires now, from here
+//!      └─► below the threshold and it has not ─► both look once more ─► below ─► it fires now, from here
+//!                                                                  └─► not below ─► nothing, for both
 //! ```
 //! Nobody is named below the threshold or while something is on its way out: the kernel would end the next before the last has given anything back.
 //! The lease is renewed while the threshold is near, so a loop that has stopped leaves a reflex that soon ends nobody.
@@ -19,6 +20,7 @@ use crate::sense::node::NodeSensor;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -75,6 +77,11 @@ impl Agent {
             Some((line, target, key)) => {
                 let measure = self.policy.measure;
                 let armed = name(arming, target, line, measure, &mut self.sensor, &self.roots.proc);
+                let stands = arming.named.as_ref().is_some_and(|named| named.target == *target);
+                if stands && matches!(armed, Err(Trouble::Moment)) {
+                    // Taking the name back would leave neither to act, if this loop is held up now.
+                    return;
+                }
                 if armed.is_ok() {
                     if arming.told.as_ref() != Some(target) {
                         self.reporter.tell(&Record::Named { workload: key });
@@ -96,7 +103,7 @@ impl Agent {
             arming.named = None;
         }
         let trouble = match result {
-            Ok(()) | Err(Trouble::Passing) => return,
+            Ok(()) | Err(Trouble::Passing | Trouble::Moment) => return,
             Err(Trouble::Lasting(trouble)) => trouble,
         };
         if arming.trouble.as_ref() != Some(&trouble) {
@@ -107,29 +114,42 @@ impl Agent {
 
     /// Below the hard threshold has the reflex fire now, so that one of the two decides and not both; returns whether it did.
     ///
-    /// Where it does not (the kernel finds the line not crossed), nobody is named any more and the loop decides.
+    /// The node is read once more for that, and both go by what is read: a node that is not below the threshold any more is
+    /// so for the loop too, and whoever is named stays so. Where it cannot be read in peace and the reflex does not fire,
+    /// nobody is named any more and the loop decides.
     pub(super) fn pull_reflex(&mut self) -> bool {
         let available = self.state.memory_available();
         let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
-        let is_below = watch.is_some_and(|watch| watch.is_below_hard(available));
-        let Some(arming) = self.arming.as_mut().filter(|a| is_below && a.named.is_some()) else {
+        let Some(watch) = watch.filter(|watch| watch.is_below_hard(available)) else {
             return false;
         };
-        match arming.reflex.pull() {
-            Ok(Some(shot)) => {
-                let Some(named) = arming.named.take() else { return false };
-                self.take_shot(&shot, named);
-                true
-            }
-            // Just now, by itself.
-            Ok(None) | Err(_) if matches!(arming.reflex.disarm(), Err(ArmError::Fired)) => {
-                self.take_in_shot()
-            }
-            Ok(None) | Err(_) => {
-                arming.named = None;
-                false
+        let Some(arming) = self.arming.as_mut().filter(|arming| arming.named.is_some()) else {
+            return false;
+        };
+        let measure = self.policy.measure;
+        let mut last = None;
+        let pulled = arming.reflex.pull(|| {
+            let reading = last.insert(self.sensor.read_headroom()?);
+            reading.memory.available_by(measure).ok_or_else(|| unknown().into())
+        });
+        if let Ok(Some(shot)) = pulled {
+            let Some(named) = arming.named.take() else { return false };
+            self.take_shot(&shot, named);
+            return true;
+        }
+        if let Some(reading) = last {
+            let is_below = watch.is_below_hard(reading.memory.available_by(measure));
+            self.state.observe_node(reading);
+            if pulled.is_ok() && !is_below {
+                return false;
             }
         }
+        if matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
+            // Just now, by itself.
+            return self.take_in_shot();
+        }
+        arming.named = None;
+        false
     }
 
     /// Takes in what the reflex did by itself; returns whether it did anything.
@@ -158,16 +178,18 @@ impl Agent {
         let workload = decision.snapshot.workloads.iter().find(|workload| workload.key == key);
         let memory = workload.and_then(|workload| workload.stats.as_ref()?.memory);
         let free = memory.and_then(|memory| memory.working_set());
+        let watch = self.watches.iter_mut().find(|w| w.signal == Signal::MemoryAvailable);
+        // The kernel counts in pages.
+        let hard = watch.as_ref().and_then(|watch| watch.hard());
         self.reporter.tell(&Record::Reflex {
             workload: &key,
             killed: &shot.killed,
             doubted: &shot.doubted,
             available,
-            threshold: u64::try_from(shot.line).unwrap_or(0),
+            threshold: hard.or(u64::try_from(shot.line).ok()).unwrap_or(0),
             took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),
             seen_after_ms: crate::report::ms(Boot::now().since(at)),
         });
-        let watch = self.watches.iter_mut().find(|w| w.signal == Signal::MemoryAvailable);
         if let Some(watch) = watch {
             let episode = watch.episode.get_or_insert_with(|| super::episode::Episode::begin(at));
             let what = if shot.killed.is_empty() {
@@ -196,6 +218,8 @@ impl Agent {
 enum Trouble {
     /// It is the way of things: they have ended, are protected, or it has fired.
     Passing,
+    /// It is the moment, not whom: the threshold is crossed, or memory comes and goes too fast to say.
+    Moment,
     /// It will not be better next time.
     Lasting(String),
 }
@@ -204,6 +228,7 @@ impl From<ArmError> for Trouble {
     fn from(error: ArmError) -> Self {
         match error {
             ArmError::Nobody | ArmError::Protected | ArmError::Fired => Self::Passing,
+            ArmError::Crossed | ArmError::Disturbed => Self::Moment,
             ArmError::Unknown | ArmError::Failed(_) => Self::Lasting(format!("{error:#}")),
         }
     }
@@ -232,19 +257,21 @@ fn name(
         }
     };
     let processes = act::members(target, proc, MOST_PROCESSES).map_err(|_| Trouble::Passing)?;
-    // Last of all: the kernel measures from this on.
-    let available = sensor.read_memory().ok().and_then(|memory| memory.available_by(measure));
-    let available = available.filter(|available| *available >= line).ok_or(Trouble::Passing)?;
     let armament = Armament {
         cgroup,
         processes: processes.into_iter().map(|p| (p.pid, p.start)).collect(),
-        available,
         gauge: gauge(measure),
         line,
         lease: arming.lease,
     };
-    arming.reflex.arm(&armament)?;
+    let available = || sensor.read_memory()?.available_by(measure).ok_or_else(|| unknown().into());
+    arming.reflex.arm(&armament, available)?;
     Ok(())
+}
+
+/// The node does not tell how much memory is available.
+fn unknown() -> io::ErrorKind {
+    io::ErrorKind::Unsupported
 }
 
 /// What available memory goes up and down with, by its meaning.

@@ -64,10 +64,9 @@ fn checks(reflex: &mut Reflex, cgroup: &Path) -> Result<(u64, u64), Box<dyn Erro
     let mut victim = Command::new("sleep").arg("1000").spawn()?;
     let found = (|| -> Result<(u64, u64), Box<dyn Error>> {
         fs::write(cgroup.join("cgroup.procs"), victim.id().to_string())?;
-        reflex.arm(&Armament {
+        let armament = Armament {
             cgroup: fs::metadata(cgroup)?.ino(),
             processes: vec![identity(&victim)?],
-            available: AVAILABLE,
             gauge: Gauge {
                 free: 1,
                 inactive_file: 1,
@@ -77,13 +76,14 @@ fn checks(reflex: &mut Reflex, cgroup: &Path) -> Result<(u64, u64), Box<dyn Erro
             },
             line: 0,
             lease: Duration::from_secs(60),
-        })?;
+        };
+        reflex.arm(&armament, || Ok(AVAILABLE))?;
         let _meter = Meter::start()?;
         for _ in 0..CHECKS {
-            reflex.pull()?;
+            reflex.pull(|| Ok(AVAILABLE))?;
         }
         let costs = reflex.costs()?;
-        let pulls = costs.into_iter().find(|cost| cost.program == "reflex_pull");
+        let pulls = costs.into_iter().find(|cost| cost.program == "reflex_measure");
         let pulls = pulls.ok_or("the check was not measured")?;
         reflex.disarm()?;
         Ok((pulls.each().ok_or("the check never ran")?, pulls.runs))
@@ -127,13 +127,12 @@ fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box
         let armament = Armament {
             cgroup: fs::metadata(cgroup)?.ino(),
             processes: vec![identity(&victim)?],
-            available: AVAILABLE,
             gauge: GAUGE,
             line: AVAILABLE - ROOM,
             lease: Duration::from_secs(60),
         };
         let before = now()?;
-        reflex.arm(&armament)?;
+        reflex.arm(&armament, || Ok(AVAILABLE))?;
         arming.push(now()? - before);
         let Some((crossed, shot)) = leak(reflex)? else {
             without_huge_pages += 1;

@@ -3,8 +3,11 @@
 //! ```text
 //!  arm(whom, line, lease) ─► the kernel looks at each process and takes those that are what they are taken for
 //!      line crossed while the lease lasts ─► it looks again, sends SIGKILL, and fires no second time
+//!  pull() ─► it looks now, with what user space reads meanwhile
 //!  shot() ─► what it did
 //! ```
+//! How much is available is read by the caller and measured by the kernel from then on. The kernel looks before and after
+//! the caller reads: a reading that memory came or went around, or whose reader was held up, is not used.
 //! The kernel never ends process 1, the agent, a kernel thread, or what has an `oom_score_adj` of -1000, whoever names it,
 //! and a process that is not what it was when it was named stops the whole shot. What else is protected is the caller's to
 //! know, as is whom to name at all.
@@ -12,7 +15,7 @@ use crate::attach::Refusal;
 use crate::core_tier::{TRIGGER_OBJECT, Trigger};
 use crate::costs::Cost;
 use crate::host::{HostSupport, Lockdown, Presence};
-use ebb_wire::{Arm, Process, TARGETS, answer, fate, reflex_state};
+use ebb_wire::{Arm, Gauge, Process, TARGETS, answer, fate, reflex_state};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use std::io;
@@ -27,22 +30,10 @@ const FAULTS: &str = "btf_trace_page_fault_user";
 /// Processes that can be named at once; a cgroup with more than these is for user space to finish.
 pub const MOST_PROCESSES: usize = TARGETS;
 
-/// Which of the kernel's counters available memory goes up (1) or down (-1) with, page for page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauge {
-    /// Free memory.
-    pub free: i32,
-    /// Inactive page cache.
-    pub inactive_file: i32,
-    /// Active page cache.
-    pub active_file: i32,
-    /// Anonymous memory.
-    pub anon: i32,
-    /// All page cache, shared memory and swap cache included.
-    pub file: i32,
-    /// Reclaimable slab.
-    pub slab_reclaimable: i32,
-}
+/// Bytes that may come or go around a reading: it is wrong by no more than this.
+const SLACK: u64 = 4 << 20;
+/// Readings in a row that may be disturbed.
+const TRIES: u32 = 3;
 
 /// Whom to end at which line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +43,7 @@ pub struct Armament {
     /// Its processes and those below it: id, and start in hundredths of a second since boot.
     /// Those beyond [`MOST_PROCESSES`] are left out.
     pub processes: Vec<(i32, u64)>,
-    /// Bytes that are available now. Whatever the gauge leaves out stays as it is while this stands.
-    pub available: u64,
-    /// How that changes.
+    /// What available memory changes with. Whatever it leaves out stays as it is while this stands.
     pub gauge: Gauge,
     /// Fewer available bytes than this are too few.
     pub line: u64,
@@ -81,7 +70,8 @@ pub struct Shot {
     pub doubted: Vec<i32>,
 }
 
-/// Why nobody is named now. Whoever was named before is not any more, except after [`ArmError::Fired`].
+/// Why nobody was named. Whoever was named before is not any more after [`ArmError::Nobody`] and [`ArmError::Protected`];
+/// otherwise that stands until [`Reflex::disarm`].
 #[derive(Debug, thiserror::Error)]
 pub enum ArmError {
     /// None of the processes is what it was taken for any more.
@@ -93,10 +83,16 @@ pub enum ArmError {
     /// It has fired before: see [`Reflex::shot`].
     #[error("cannot arm the reflex: it has fired, and nobody has looked")]
     Fired,
+    /// Fewer bytes are available than the line already: who was named before is to be ended, or nobody.
+    #[error("cannot arm the reflex: the line is crossed")]
+    Crossed,
+    /// Memory came or went each time while it was read how much is available, or the reader was held up.
+    #[error("cannot arm the reflex: it could not be read in peace how much memory is available")]
+    Disturbed,
     /// The kernel cannot tell there how much memory is available.
     #[error("cannot arm the reflex: the kernel's counters of available memory cannot be read")]
     Unknown,
-    /// The kernel would not run the program.
+    /// The kernel would not run the program, or it could not be read how much is available.
     #[error("cannot arm the reflex")]
     Failed(#[from] io::Error),
 }
@@ -108,6 +104,8 @@ pub struct Reflex {
     nodes: u32,
     seen_ns: u64,
     is_armed: bool,
+    /// What was measured when it was last armed.
+    gauge: Gauge,
 }
 
 impl Reflex {
@@ -127,34 +125,54 @@ impl Reflex {
         let nodes = nodes.ok_or("the number of NUMA nodes is unknown")?;
         let has_faults = host.functions.contains(FAULTS);
         let trigger = Trigger::open(has_faults).map_err(|Refusal(reason)| reason)?;
-        Ok(Self { trigger, page, nodes, seen_ns: 0, is_armed: false })
+        Ok(Self { trigger, page, nodes, seen_ns: 0, is_armed: false, gauge: Gauge::default() })
     }
 
     /// Name whom to end from now on in place of whoever was named; returns how many processes were taken.
     ///
+    /// `available` reads how many bytes are available; it is called once, and again when that was disturbed.
+    ///
     /// # Errors
-    /// Nobody is named then.
-    pub fn arm(&mut self, armament: &Armament) -> Result<usize, ArmError> {
-        let Armament { cgroup, processes, available, gauge, line, lease } = armament;
+    /// Says why nobody was named, and so who is named now.
+    pub fn arm(
+        &mut self,
+        armament: &Armament,
+        mut available: impl FnMut() -> io::Result<u64>,
+    ) -> Result<usize, ArmError> {
+        let Armament { cgroup, processes, gauge, line, lease } = armament;
         let until = boot_time()?.saturating_add(*lease);
         let named = processes.iter().take(TARGETS);
         let mut arm = self.blank();
         arm.cgroup = *cgroup;
         arm.until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        let pages = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX) / self.page;
-        arm.available = pages(*available);
-        arm.line = pages(*line);
-        arm.free = gauge.free;
-        arm.inactive_file = gauge.inactive_file;
-        arm.active_file = gauge.active_file;
-        arm.anon = gauge.anon;
-        arm.file = gauge.file;
-        arm.slab_reclaimable = gauge.slab_reclaimable;
+        // Up to a whole page: whoever compares bytes finds it crossed no sooner than the kernel does.
+        arm.line = self.pages(*line) + i64::from(!line.is_multiple_of(self.page.unsigned_abs()));
+        arm.gauge = *gauge;
         for (slot, (pid, start_ticks)) in arm.processes.iter_mut().zip(named) {
             *slot = Process { start_ticks: *start_ticks, pid: *pid, reserved: 0 };
             arm.count += 1;
         }
-        self.ask(&arm)?;
+        if arm.count == 0 {
+            self.disarm()?;
+            return Err(ArmError::Nobody);
+        }
+        let mut answer = answer::DISTURBED;
+        for _ in 0..TRIES {
+            if self.trigger.measure(&arm)? != answer::MEASURED {
+                return Err(ArmError::Unknown);
+            }
+            let bytes = available()?;
+            if bytes < *line {
+                return Err(ArmError::Crossed);
+            }
+            arm.available = self.pages(bytes);
+            answer = self.trigger.arm(&arm)?;
+            if answer != answer::DISTURBED {
+                break;
+            }
+        }
+        verdict(answer)?;
+        self.gauge = *gauge;
         self.is_armed = true;
         self.trigger.watch_faults(true);
         Ok(self.trigger.look().map_err(ArmError::Failed)?.count as usize)
@@ -168,7 +186,7 @@ impl Reflex {
         if !self.is_armed {
             return Ok(());
         }
-        match self.ask(&self.blank()) {
+        match verdict(self.trigger.arm(&self.blank())?) {
             Ok(()) | Err(ArmError::Nobody) => {
                 self.is_armed = false;
                 self.trigger.watch_faults(false);
@@ -178,13 +196,27 @@ impl Reflex {
         }
     }
 
-    /// Fire now if the kernel finds the line crossed too, and say what it did. Does nothing when nobody is named.
+    /// Fire now if the line is crossed, and say what it did. Does nothing when nobody is named.
+    ///
+    /// `available` reads how many bytes are available; it is called once, and again when that was disturbed.
+    /// Disturbed each time, the kernel goes by what it knows.
     ///
     /// # Errors
-    /// When the kernel would not run the program, or its record cannot be read.
-    pub fn pull(&mut self) -> io::Result<Option<Shot>> {
+    /// When the kernel would not run the program, its record cannot be read, or `available` fails.
+    pub fn pull(
+        &mut self,
+        mut available: impl FnMut() -> io::Result<u64>,
+    ) -> io::Result<Option<Shot>> {
         if self.is_armed {
-            self.trigger.pull()?;
+            let mut asked = self.blank();
+            asked.gauge = self.gauge;
+            for _ in 0..TRIES {
+                self.trigger.measure(&asked)?;
+                asked.available = self.pages(available()?);
+                if self.trigger.pull(&asked)? != answer::DISTURBED {
+                    break;
+                }
+            }
         }
         self.shot()
     }
@@ -241,12 +273,8 @@ impl Reflex {
             seen_ns: self.seen_ns,
             available: 0,
             line: 0,
-            free: 0,
-            inactive_file: 0,
-            active_file: 0,
-            anon: 0,
-            file: 0,
-            slab_reclaimable: 0,
+            slack: self.pages(SLACK),
+            gauge: Gauge::default(),
             agent: i32::try_from(std::process::id()).unwrap_or(0),
             nodes: self.nodes,
             count: 0,
@@ -255,14 +283,21 @@ impl Reflex {
         }
     }
 
-    fn ask(&mut self, arm: &Arm) -> Result<(), ArmError> {
-        match self.trigger.arm(arm)? {
-            answer::ARMED => Ok(()),
-            answer::NOBODY => Err(ArmError::Nobody),
-            answer::PROTECTED => Err(ArmError::Protected),
-            answer::SHOT => Err(ArmError::Fired),
-            _ => Err(ArmError::Unknown),
-        }
+    /// Whole pages in so many bytes.
+    fn pages(&self, bytes: u64) -> i64 {
+        i64::try_from(bytes).unwrap_or(i64::MAX) / self.page
+    }
+}
+
+/// What the kernel answered.
+fn verdict(answer: u32) -> Result<(), ArmError> {
+    match answer {
+        answer::ARMED => Ok(()),
+        answer::NOBODY => Err(ArmError::Nobody),
+        answer::PROTECTED => Err(ArmError::Protected),
+        answer::SHOT => Err(ArmError::Fired),
+        answer::DISTURBED => Err(ArmError::Disturbed),
+        _ => Err(ArmError::Unknown),
     }
 }
 

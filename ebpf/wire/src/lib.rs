@@ -26,5 +26,5 @@ pub use record::{
     COMM_LEN, Cgroup, CgroupNamed, Exit, Header, KswapdWake, MemoryEvent, OomKill, PATH_LEN,
     QUIET_NS, change, exit_flags, kind, oom_limit, unhurried, which,
 };
-pub use reflex::{Arm, Process, Reflex, TARGETS, Target, answer, fate, reflex_state};
+pub use reflex::{Arm, Gauge, Process, Reflex, TARGETS, Target, answer, fate, reflex_state};
 pub use swept::{Sweep, Swept, told};

@@ -18,6 +18,26 @@ pub struct Process {
     pub reserved: u32,
 }
 
+/// How often pages of each kind count as available: -1, 0 or 1.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Gauge {
+    /// Free memory.
+    pub free: i32,
+    /// Inactive page cache: `Inactive(file)`.
+    pub inactive_file: i32,
+    /// Active page cache: `Active(file)`.
+    pub active_file: i32,
+    /// Anonymous memory: `AnonPages`.
+    pub anon: i32,
+    /// All page cache, shared memory and swap cache included.
+    pub file: i32,
+    /// Reclaimable slab: `SReclaimable`.
+    pub slab_reclaimable: i32,
+}
+
 /// What user space asks for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -32,18 +52,10 @@ pub struct Arm {
     pub available: i64,
     /// Fewer available pages than this are too few.
     pub line: i64,
-    /// How often free pages count: -1, 0 or 1, as the five below.
-    pub free: i32,
-    /// Pages of `Inactive(file)`.
-    pub inactive_file: i32,
-    /// Pages of `Active(file)`.
-    pub active_file: i32,
-    /// Pages of `AnonPages`.
-    pub anon: i32,
-    /// Page cache, shared memory and swap cache included.
-    pub file: i32,
-    /// Pages of `SReclaimable`.
-    pub slab_reclaimable: i32,
+    /// Pages that may have come or gone around that reading; when there were more it says nothing.
+    pub slack: i64,
+    /// What is measured.
+    pub gauge: Gauge,
     /// Process id of the agent, which is never ended.
     pub agent: i32,
     /// NUMA nodes that there can be.
@@ -96,25 +108,17 @@ pub struct Reflex {
     pub fired_ns: u64,
     /// When the last signal had been sent.
     pub done_ns: u64,
-    /// Pages that were available when it was armed, less what the counters came to.
+    /// Pages that were available when user space last read that, less what the counters came to.
     pub base: i64,
     /// As asked for.
     pub line: i64,
     /// Available pages when it fired, or else when it was armed.
     pub pages: i64,
-    /// As asked for, as the six below.
-    pub free: i32,
-    /// See `free`.
-    pub inactive_file: i32,
-    /// See `free`.
-    pub active_file: i32,
-    /// See `free`.
-    pub anon: i32,
-    /// See `free`.
-    pub file: i32,
-    /// See `free`.
-    pub slab_reclaimable: i32,
-    /// See `free`.
+    /// What the counters came to when user space was about to read for itself.
+    pub before: i64,
+    /// As asked for.
+    pub gauge: Gauge,
+    /// As asked for.
     pub agent: i32,
     /// 1 while the line is known to be crossed and nobody could be sent a signal yet.
     pub crossed: u32,
@@ -160,9 +164,13 @@ pub mod answer {
     pub const SHOT: u32 = 3;
     /// Available memory cannot be told: disarmed.
     pub const UNKNOWN: u32 = 4;
+    /// Measured: user space may read now.
+    pub const MEASURED: u32 = 5;
+    /// Too much came or went around what user space read: nothing has changed.
+    pub const DISTURBED: u32 = 6;
 }
 
 const _: () = {
-    assert!(size_of::<Arm>() == 1104);
-    assert!(size_of::<Reflex>() == 1648);
+    assert!(size_of::<Arm>() == 1112);
+    assert!(size_of::<Reflex>() == 1656);
 };

@@ -1,8 +1,8 @@
 //! `ebpf/core/wire.h` says the same as this crate: every size, offset and number, as a C compiler sees them.
 use ebb_wire::{
-    Arm, Cgroup, CgroupNamed, Counters, Exit, Header, KswapdWake, MemoryEvent, OomKill, Process,
-    QUIET_NS, Reflex, Sweep, Swept, TARGETS, Target, answer, change, exit_flags, fate, kind,
-    oom_limit, reflex_state, told, unhurried, which,
+    Arm, Cgroup, CgroupNamed, Counters, Exit, Gauge, Header, KswapdWake, MemoryEvent, OomKill,
+    Process, QUIET_NS, Reflex, Sweep, Swept, TARGETS, Target, answer, change, exit_flags, fate,
+    kind, oom_limit, reflex_state, told, unhurried, which,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -47,16 +47,18 @@ fn claims() -> Claims {
         cgroup parent level told usage min low high max swap low_events high_events max_events
         oom_events oom_kills pids anon file active_file inactive_file shmem kernel refaults scans);
     layout!(claims, Process, "ebb_process", start_ticks pid reserved);
+    layout!(claims, Gauge, "ebb_gauge",
+        free inactive_file active_file anon file slab_reclaimable);
     layout!(claims, Arm, "ebb_arm",
-        cgroup until_ns seen_ns available line free inactive_file active_file anon file
-        slab_reclaimable agent nodes count reserved processes);
+        cgroup until_ns seen_ns available line slack gauge agent nodes count reserved processes);
     layout!(claims, Target, "ebb_target", start_ns cgroup pid fate);
     layout!(claims, Reflex, "ebb_reflex",
-        state count doubts killed refused reserved cgroup until_ns fired_ns done_ns base line pages free
-        inactive_file active_file anon file slab_reclaimable agent crossed targets);
+        state count doubts killed refused reserved cgroup until_ns fired_ns done_ns base line pages
+        before gauge agent crossed targets);
     numbers!(claims, reflex_state, "EBB_REFLEX_", FREE ARMED BUSY SHOT);
     numbers!(claims, fate, "EBB_FATE_", NONE KILLED GONE DOUBT REFUSED);
-    numbers!(claims, answer, "EBB_ANSWER_", ARMED NOBODY PROTECTED SHOT UNKNOWN);
+    numbers!(claims, answer, "EBB_ANSWER_", ARMED NOBODY PROTECTED SHOT UNKNOWN MEASURED
+        DISTURBED);
     claims.push(("EBB_REFLEX_TARGETS".to_owned(), TARGETS as u64));
     numbers!(claims, told, "EBB_TOLD_", MEMORY EVENTS PIDS STAT SCANS);
     numbers!(claims, kind, "EBB_KIND_",

@@ -181,12 +181,15 @@ impl Named {
         let armament = Armament {
             cgroup: victim.cgroup.id()?,
             processes: vec![identity(victim.actor.pid()?)?],
-            available: AVAILABLE,
             gauge: TAKEN_ALONE,
             line: AVAILABLE - ROOM,
             lease: LONG,
         };
         Ok(Self { reflex, victim, armament })
+    }
+
+    fn arm(&mut self) -> Result<usize, ArmError> {
+        self.reflex.arm(&self.armament, || Ok(AVAILABLE))
     }
 }
 
@@ -217,24 +220,21 @@ pub(crate) fn leases(_: &TestContext) -> Result<Outcome> {
     };
     let mut named = Named::start(reflex)?;
     let lease = Duration::from_millis(300);
-    named.reflex.arm(&Armament { lease, ..named.armament.clone() })?;
+    named.reflex.arm(&Armament { lease, ..named.armament.clone() }, || Ok(AVAILABLE))?;
     let over = boot()? + lease;
     wait::until(SOON, "the lease is over", || boot().is_ok_and(|now| now > over))?;
     cross();
     ensure!(named.reflex.shot()?.is_none() && named.victim.actor.is_alive()?, "the lease was over");
-    named.reflex.arm(&named.armament)?;
+    named.arm()?;
     named.reflex.disarm()?;
     cross();
     ensure!(named.reflex.shot()?.is_none() && named.victim.actor.is_alive()?, "it was disarmed");
-    named.reflex.arm(&named.armament)?;
+    named.arm()?;
     cross();
     let fired = shot(&mut named.reflex)?;
     ensure!(fired.killed == [named.victim.actor.pid()?.as_raw()], "it ended {fired:?}");
     named.victim.actor.wait()?;
-    ensure!(
-        matches!(named.reflex.arm(&named.armament), Err(ArmError::Nobody)),
-        "it named the dead"
-    );
+    ensure!(matches!(named.arm(), Err(ArmError::Nobody)), "it named the dead");
     Ok(Outcome::Passed)
 }
 
@@ -246,12 +246,12 @@ pub(crate) fn protection(_: &TestContext) -> Result<Outcome> {
     };
     let mut named = Named::start(reflex)?;
     let path = format!("/proc/{}/oom_score_adj", named.victim.actor.pid()?);
-    named.reflex.arm(&named.armament)?;
+    named.arm()?;
     fs::write(&path, "-1000").context("cannot protect the victim")?;
     cross();
     let fired = shot(&mut named.reflex)?;
     ensure!(fired.killed.is_empty() && !fired.doubted.is_empty(), "it ended {fired:?}");
-    let refused = named.reflex.arm(&named.armament);
+    let refused = named.arm();
     ensure!(matches!(refused, Err(ArmError::Protected)), "it named the protected: {refused:?}");
     ensure!(named.victim.actor.is_alive()?, "it ended the protected");
     Ok(Outcome::Passed)
@@ -265,7 +265,7 @@ pub(crate) fn recycled_pid(_: &TestContext) -> Result<Outcome> {
     };
     let mut named = Named::start(reflex)?;
     let pid = named.victim.actor.pid()?;
-    named.reflex.arm(&named.armament)?;
+    named.arm()?;
     named.victim.cgroup.kill()?;
     named.victim.actor.wait()?;
     let mut heir = heir_of(pid, &named.victim.cgroup)?;

@@ -14,6 +14,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 /// Name of the object with the reflex.
 pub(crate) const OBJECT: &str = "reflex";
 
+/// The program that measures before user space does.
+const MEASURES: &str = "reflex_measure";
 /// The program that arms.
 const ARMS: &str = "reflex_arm";
 /// The program that fires when it is run.
@@ -63,15 +65,24 @@ impl Trigger {
         Ok(Self { asked, reflex, object, _links: links, fault: None })
     }
 
-    /// Ask, and return the kernel's answer.
-    pub(crate) fn arm(&mut self, arm: &Arm) -> io::Result<u32> {
-        self.asked.update(&FIRST, arm.as_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
-        self.run(ARMS)
+    /// Have the kernel look at the counters that are asked for; returns its answer.
+    pub(crate) fn measure(&mut self, asked: &Arm) -> io::Result<u32> {
+        self.ask(asked, MEASURES)
     }
 
-    /// Fire if the line is crossed.
-    pub(crate) fn pull(&mut self) -> io::Result<()> {
-        self.run(PULLS).map(drop)
+    /// Arm as asked for; returns the kernel's answer.
+    pub(crate) fn arm(&mut self, asked: &Arm) -> io::Result<u32> {
+        self.ask(asked, ARMS)
+    }
+
+    /// Fire if the line is crossed by what is said to be available; returns whether that could be told.
+    pub(crate) fn pull(&mut self, asked: &Arm) -> io::Result<u32> {
+        self.ask(asked, PULLS)
+    }
+
+    fn ask(&mut self, asked: &Arm, program: &str) -> io::Result<u32> {
+        self.asked.update(&FIRST, asked.as_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
+        self.run(program)
     }
 
     fn run(&self, name: &str) -> io::Result<u32> {
@@ -96,7 +107,7 @@ impl Trigger {
 
     /// What each of its programs has cost while that was measured.
     pub(crate) fn costs(&self) -> io::Result<Vec<Cost>> {
-        let names = [ARMS, PULLS, FIRES_WHILE_ARMED].into_iter().chain(FIRES);
+        let names = [MEASURES, ARMS, PULLS, FIRES_WHILE_ARMED].into_iter().chain(FIRES);
         let program = |name: &'static str| {
             let program = self.object.progs_mut().find(|program| program.name() == name)?;
             program.autoload().then(|| super::cost(name, program.as_fd()))

@@ -21,7 +21,7 @@ use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 14] = [
+const TESTS: [(&str, Test); 15] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
@@ -35,6 +35,7 @@ const TESTS: [(&str, Test); 14] = [
     ("the_reflex_measures_what_the_files_say", reflex::measures),
     ("the_reflex_ends_whom_it_was_told_to_and_nobody_else", reflex::ends),
     ("the_reflex_ends_nobody_when_its_victim_has_moved", reflex::doubts),
+    ("the_reflex_keeps_to_whom_it_was_told_of_last_in_peace", reflex::keeps),
     ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
 ];
 

@@ -2,18 +2,24 @@
 use crate::watch::{Directory, mount};
 use ebb_probes::{ArmError, Armament, Gauge, Reflex, Shot, survey};
 use libtest_mimic::Failed;
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
-/// Free memory alone: any gauge will do where only the line matters.
-const FREE: Gauge =
-    Gauge { free: 1, inactive_file: 0, active_file: 0, anon: 0, file: 0, slab_reclaimable: 0 };
-/// What is said to be available, and a line above that.
+/// Counts nothing: what is available is what is said to be.
+const NOTHING: Gauge =
+    Gauge { free: 0, inactive_file: 0, active_file: 0, anon: 0, file: 0, slab_reclaimable: 0 };
+/// Falls by what processes take.
+const TAKEN_ALONE: Gauge = Gauge { anon: -1, ..NOTHING };
+/// What is said to be available, a line below that, and what is said where the line is to be crossed.
 const AVAILABLE: u64 = 1 << 40;
-const CROSSED: u64 = 1 << 50;
+const LINE: u64 = AVAILABLE - ROOM;
+const BELOW: u64 = LINE - 1;
+/// More than anybody else on this machine takes in a moment.
+const ROOM: u64 = 256 << 20;
+const TAKEN: usize = 512 << 20;
 /// Free memory as a sum over zones.
 const FREE_OF_ZONES: &str = "nr_free_pages";
 const LONG: Duration = Duration::from_secs(60);
@@ -40,7 +46,7 @@ impl Sleeper {
     fn armament(&self, line: u64) -> Result<Armament, Failed> {
         let cgroup = fs::metadata(&self.cgroup.0)?.ino();
         let processes = vec![self.process()?];
-        Ok(Armament { cgroup, processes, available: AVAILABLE, gauge: FREE, line, lease: LONG })
+        Ok(Armament { cgroup, processes, gauge: NOTHING, line, lease: LONG })
     }
 
     fn is_alive(&mut self) -> Result<bool, Failed> {
@@ -72,6 +78,11 @@ fn home() -> Result<PathBuf, Failed> {
     Ok(mount("cgroup2")?.join(path.ok_or("no cgroup of the v2 hierarchy")?))
 }
 
+/// The reading that every test but one gives: only what changes after it matters.
+fn available() -> io::Result<u64> {
+    Ok(AVAILABLE)
+}
+
 fn open() -> Result<Reflex, Failed> {
     Ok(Reflex::open(&survey())?)
 }
@@ -91,14 +102,13 @@ fn shot(reflex: &mut Reflex) -> Result<Shot, Failed> {
 pub(crate) fn measures() -> Result<(), Failed> {
     let mut reflex = open()?;
     let sleeper = Sleeper::start("measured")?;
-    let blank = Gauge { free: 0, ..FREE };
     let gauges = [
         // Not MemFree: the zones say what is on their lists.
-        (FREE_OF_ZONES, Gauge { free: 1, ..blank }),
-        ("Inactive(file)", Gauge { inactive_file: 1, ..blank }),
-        ("Active(file)", Gauge { active_file: 1, ..blank }),
-        ("AnonPages", Gauge { anon: 1, ..blank }),
-        ("SReclaimable", Gauge { slab_reclaimable: 1, ..blank }),
+        (FREE_OF_ZONES, Gauge { free: 1, ..NOTHING }),
+        ("Inactive(file)", Gauge { inactive_file: 1, ..NOTHING }),
+        ("Active(file)", Gauge { active_file: 1, ..NOTHING }),
+        ("AnonPages", Gauge { anon: 1, ..NOTHING }),
+        ("SReclaimable", Gauge { slab_reclaimable: 1, ..NOTHING }),
     ];
     for (name, gauge) in gauges {
         let mut told = (0, 0, 0);
@@ -107,7 +117,7 @@ pub(crate) fn measures() -> Result<(), Failed> {
             let Ok(before) = meminfo(name) else { return false };
             let armed = sleeper.armament(0).map(|armament| Armament { gauge, ..armament });
             let Ok(armament) = armed else { return false };
-            if reflex.arm(&armament).is_err() {
+            if reflex.arm(&armament, available).is_err() {
                 return false;
             }
             let (Ok(measured), Ok(after)) = (reflex.measured(), meminfo(name)) else {
@@ -138,18 +148,19 @@ pub(crate) fn ends() -> Result<(), Failed> {
     let mut victim = Sleeper::start("victim")?;
     let mut bystander = Sleeper::start("bystander")?;
     // Above the line nothing happens, and what is taken back stays so.
-    assert_eq!(reflex.arm(&victim.armament(0)?)?, 1);
+    assert_eq!(reflex.arm(&victim.armament(0)?, available)?, 1);
     reflex.disarm()?;
     // A lease that is over.
-    let over = Armament { lease: Duration::ZERO, ..victim.armament(CROSSED)? };
-    assert!(reflex.arm(&over).is_ok());
+    let over = Armament { lease: Duration::ZERO, ..victim.armament(LINE)? };
+    assert!(reflex.arm(&over, available).is_ok());
+    assert!(reflex.pull(|| Ok(BELOW))?.is_none());
     // Another process has the number: not the one that was meant.
-    let other = Armament { processes: vec![(victim.process()?.0, 1)], ..victim.armament(CROSSED)? };
-    assert!(matches!(reflex.arm(&other), Err(ArmError::Nobody)));
+    let other = Armament { processes: vec![(victim.process()?.0, 1)], ..victim.armament(LINE)? };
+    assert!(matches!(reflex.arm(&other, available), Err(ArmError::Nobody)));
     // It lives elsewhere.
     let elsewhere =
-        Armament { cgroup: fs::metadata(&bystander.cgroup.0)?.ino(), ..victim.armament(CROSSED)? };
-    assert!(matches!(reflex.arm(&elsewhere), Err(ArmError::Nobody)));
+        Armament { cgroup: fs::metadata(&bystander.cgroup.0)?.ino(), ..victim.armament(LINE)? };
+    assert!(matches!(reflex.arm(&elsewhere, available), Err(ArmError::Nobody)));
     // The one who arms it is protected, and with it everything that was named beside it.
     let myself = Sleeper {
         child: Command::new("true").spawn()?,
@@ -158,14 +169,15 @@ pub(crate) fn ends() -> Result<(), Failed> {
     let home = home()?;
     fs::write(myself.cgroup.0.join("cgroup.procs"), "0")?;
     let (id, start) = process(std::process::id())?;
-    let own = Armament { processes: vec![(id, start)], ..myself.armament(CROSSED)? };
-    let answer = reflex.arm(&own);
+    let own = Armament { processes: vec![(id, start)], ..myself.armament(LINE)? };
+    let answer = reflex.arm(&own, available);
     fs::write(home.join("cgroup.procs"), "0")?;
     assert!(matches!(answer, Err(ArmError::Protected)), "{answer:?}");
     assert!(victim.is_alive()? && reflex.shot()?.is_none());
 
-    assert_eq!(reflex.arm(&victim.armament(CROSSED)?)?, 1);
-    let fired = shot(&mut reflex)?;
+    assert_eq!(reflex.arm(&victim.armament(LINE)?, available)?, 1);
+    assert!(reflex.pull(available)?.is_none(), "the line was not crossed");
+    let fired = reflex.pull(|| Ok(BELOW))?.ok_or("it did not fire")?;
     assert_eq!(fired.killed, [i32::try_from(victim.child.id())?]);
     assert!(fired.doubted.is_empty() && fired.available < fired.line);
     victim.child.wait()?;
@@ -176,15 +188,11 @@ pub(crate) fn ends() -> Result<(), Failed> {
 
 /// Who moves away after it was named is not who was meant: the line is crossed, and nobody is ended.
 pub(crate) fn doubts() -> Result<(), Failed> {
-    /// How far above the line it begins, and how much is then taken.
-    const ROOM: u64 = 256 << 20;
-    const TAKEN: usize = 512 << 20;
     let mut reflex = open()?;
     let mut victim = Sleeper::start("moved")?;
     let bystander = Sleeper::start("elsewhere")?;
-    let gauge = Gauge { free: 0, anon: -1, ..FREE };
-    let line = AVAILABLE - ROOM;
-    assert_eq!(reflex.arm(&Armament { gauge, ..victim.armament(line)? })?, 1);
+    let armament = Armament { gauge: TAKEN_ALONE, ..victim.armament(LINE)? };
+    assert_eq!(reflex.arm(&armament, available)?, 1);
     assert!(reflex.shot()?.is_none());
     fs::write(bystander.cgroup.0.join("cgroup.procs"), victim.child.id().to_string())?;
     let taken = vec![1_u8; TAKEN];
@@ -192,5 +200,40 @@ pub(crate) fn doubts() -> Result<(), Failed> {
     drop(std::hint::black_box(taken));
     assert_eq!(fired.doubted, [i32::try_from(victim.child.id())?]);
     assert!(fired.killed.is_empty() && victim.is_alive()?, "{fired:?}");
+    Ok(())
+}
+
+/// A reading that memory was taken around, or that finds the line crossed, changes nothing: who was named stays named.
+pub(crate) fn keeps() -> Result<(), Failed> {
+    /// Taken around each reading: what others give back meanwhile does not make up for it.
+    const STEP: usize = 64 << 20;
+    /// Six readings are far from the line, and this many steps are far beyond it.
+    const STEPS: usize = 20;
+    const DISTANT: u64 = AVAILABLE - (768 << 20);
+    let mut reflex = open()?;
+    let mut victim = Sleeper::start("kept")?;
+    let mut other = Sleeper::start("refused")?;
+    let armament = Armament { gauge: TAKEN_ALONE, ..victim.armament(DISTANT)? };
+    assert_eq!(reflex.arm(&armament, available)?, 1);
+    let mut taken = Vec::new();
+    let mut reading = || {
+        taken.push(vec![1_u8; STEP]);
+        Ok(AVAILABLE)
+    };
+    let instead = Armament { gauge: TAKEN_ALONE, ..other.armament(DISTANT)? };
+    let disturbed = reflex.arm(&instead, &mut reading);
+    assert!(matches!(disturbed, Err(ArmError::Disturbed)), "{disturbed:?}");
+    // Were these readings used, there would be as much room as in the beginning.
+    assert!(reflex.pull(&mut reading)?.is_none());
+    let crossed = reflex.arm(&instead, || Ok(DISTANT - 1));
+    assert!(matches!(crossed, Err(ArmError::Crossed)), "{crossed:?}");
+    assert!(victim.is_alive()? && reflex.shot()?.is_none());
+    while taken.len() < STEPS {
+        taken.push(vec![1_u8; STEP]);
+    }
+    let fired = shot(&mut reflex)?;
+    drop(std::hint::black_box(taken));
+    assert_eq!(fired.killed, [i32::try_from(victim.child.id())?]);
+    assert!(other.is_alive()?, "who was never named was ended");
     Ok(())
 }
