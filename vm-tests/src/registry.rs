@@ -145,7 +145,7 @@ pub(crate) const LONG: &[Test] = &[
         400,
         collection::images_by_age,
     ),
-    test("many_evictions_leave_nothing_behind", "containerd", 3000, eviction::many),
+    test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
     test("a_hung_runtime_delays_no_kill", "containerd", 900, eviction::hung_runtime),
     test("unused_images_suffice_for_inodes", "containerd", 240, pressure::images_suffice),
     test(
