@@ -14,7 +14,7 @@ pub const SHORTEST: Duration = Duration::from_micros(500);
 const STEADY: Duration = Duration::from_millis(25);
 
 /// Between two looks when a threshold is far away.
-const LONGEST: Duration = Duration::from_secs(10);
+pub const LONGEST: Duration = Duration::from_secs(10);
 
 /// Time over which a fall counts as recent.
 const RECENT: Duration = Duration::from_millis(500);

@@ -38,6 +38,23 @@ impl Case {
         ebb.args(more).output().expect("the case is what it was made")
     }
 
+    /// `ebb cgroups` with these arguments and the tree alone.
+    fn bare(&self, command: &str, more: &[&str]) -> Output {
+        let mut ebb = Command::new(env!("CARGO_BIN_EXE_ebb"));
+        ebb.args(["cgroups", command, "--cgroup-root"]).arg(self.dir.path().join("cgroup"));
+        ebb.arg("--config").arg(self.dir.path().join("config.yaml"));
+        ebb.args(more).output().expect("the case is what it was made")
+    }
+
+    /// A pod's cgroup in which something runs, or nothing.
+    fn pod(&self, path: &str, populated: u8) -> std::path::PathBuf {
+        let at = self.cgroup(path);
+        fs::create_dir_all(&at).expect("the case is what it was made");
+        fs::write(at.join("cgroup.events"), format!("populated {populated}\n"))
+            .expect("the case is what it was made");
+        at
+    }
+
     /// Makes the tree that the plan demands.
     fn make(&self) -> Value {
         let plan: Value = serde_json::from_slice(&self.ebb("plan", &["-o", "json"]).stdout)
@@ -135,7 +152,7 @@ fn what_cannot_be_held_to_is_refused_by_the_name_of_its_field() {
     for (config, node, pod, says) in [
         ("systemReserved: {memory: 9Gi}", NODE, POD, "systemReserved[\"memory\"]"),
         ("", "capacity: {cpu: 4}", POD, "node.capacity[\"memory\"]"),
-        ("", NODE, &POD.replace("u-1", "../../x"), "pods[\"n/a\"].metadata.uid"),
+        ("", NODE, &POD.replace("u-1", "../../x"), "a.yaml: pod n/a: metadata.uid = \"../../x\""),
         ("enforceNodeAllocatable: [kube-reserved]", NODE, POD, "kubeReservedCgroup"),
         ("", "capacity: {cpu: 4, memory: 1Gi}\ncontrollers: [cpuu]", POD, "node.controllers"),
     ] {
@@ -151,7 +168,7 @@ fn what_cannot_be_held_to_is_refused_by_the_name_of_its_field() {
 
 #[test]
 fn a_reserved_cgroup_that_is_not_there_is_refused() {
-    let config = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube.slice\nkubeReserved: {cpu: 1}\n";
+    let config = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube.slice\nkubeReserved: {cpu: \"1\"}\n";
     let case = Case::new(config);
     case.make();
     fs::remove_dir_all(case.cgroup("/kube.slice")).unwrap();
@@ -162,4 +179,283 @@ fn a_reserved_cgroup_that_is_not_there_is_refused() {
         said.contains("kubeReservedCgroup = \"/kube.slice\": there is no such cgroup"),
         "{said}"
     );
+}
+
+/// Files below a directory, each with its content.
+fn files(at: &Path) -> Vec<(std::path::PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(files(&path)),
+            path => found.push((path.clone(), fs::read_to_string(&path).unwrap_or_default())),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_stock_node_audits_clean() {
+    let stock = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stock");
+    let case = Case::new("ebb: {mode: kubernetes}");
+    let proc = case.dir.path().join("proc");
+    for line in read(&stock.join("tree.txt")).lines() {
+        let mut words = line.splitn(3, ' ');
+        let (path, file) = (words.next().unwrap(), words.next().unwrap());
+        let dir = match path.strip_prefix("/proc/") {
+            Some(pid) => proc.join(pid),
+            None => case.cgroup(path),
+        };
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(file), format!("{}\n", words.next().unwrap_or_default())).unwrap();
+    }
+    fs::write(proc.join("meminfo"), "MemTotal: 2097152 kB\n").unwrap();
+    let path = |name: &str| stock.join(name).display().to_string();
+    let proc = proc.display().to_string();
+    let (pods, node) = (path("pods.yaml"), path("node.yaml"));
+    let arguments = ["--proc-root", &proc, "--pods", &pods, "--node", &node, "-o", "json"];
+    let out = case.bare("audit", &arguments);
+    let audit: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(audit["differences"], Value::Array(Vec::new()), "{audit:#}");
+    assert_eq!((&audit["found"], out.status.code()), (&11.into(), Some(0)), "{audit:#}");
+    // And nothing is written to it, by whomever it is enforced.
+    let before = files(&case.cgroup("/"));
+    let out = case.bare("enforce", &[&arguments[..], &["--alone"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    assert_eq!(files(&case.cgroup("/")), before);
+}
+
+#[test]
+fn no_name_in_a_manifest_leads_out_of_the_cgroup_root() {
+    let outside_text = "untouched";
+    for (from, to, says) in [
+        (
+            "containerd://c1",
+            "\"../../../../outside://c1\"",
+            "a.yaml: pod n/a: status.containerStatuses[name=c].containerID = \"../../../../outside://c1\"",
+        ),
+        ("containerd://c1", "\"containerd://../../../outside\"", "containerID = "),
+        ("uid: u-1", "uid: \"/../../../outside\"", "a.yaml: pod n/a: metadata.uid = "),
+        ("namespace: n", "namespace: \"../n\"", "a.yaml: pod ../n/a: metadata.namespace = "),
+    ] {
+        for driver in ["cgroupfs", "systemd"] {
+            let case = Case::new(&format!("cgroupDriver: {driver}"));
+            let outside = case.dir.path().join("outside-c1.scope");
+            for dir in [&outside, &case.dir.path().join("outside")] {
+                fs::create_dir(dir).unwrap();
+                fs::write(dir.join("memory.max"), outside_text).unwrap();
+            }
+            let before = files(case.dir.path());
+            fs::write(case.dir.path().join("pods/a.yaml"), POD.replace(from, to)).unwrap();
+            let out = case.ebb("enforce", &["--alone", "--create"]);
+            let said = String::from_utf8(out.stderr).unwrap();
+            assert_eq!(out.status.code(), Some(2), "{to}: {said}");
+            assert!(said.contains(says), "{says} is not in {said}");
+            fs::write(case.dir.path().join("pods/a.yaml"), POD).unwrap();
+            assert_eq!(files(case.dir.path()), before, "{to}");
+        }
+    }
+}
+
+#[test]
+fn a_link_in_the_tree_is_not_followed_out_of_it() {
+    let case = Case::new("");
+    case.make();
+    let outside = case.dir.path().join("outside");
+    fs::rename(case.cgroup("/kubepods"), &outside).unwrap();
+    fs::write(outside.join("podu-1/memory.max"), "untouched").unwrap();
+    std::os::unix::fs::symlink(&outside, case.cgroup("/kubepods")).unwrap();
+    let before = files(&outside);
+    let out = case.ebb("enforce", &["--alone", "--create"]);
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    assert_eq!(files(&outside), before);
+}
+
+const SOON: &str = "ebb: {cgroups: {period: 50ms}}";
+const NOBODY_ELSE: &str = "ebb: {cgroups: {period: 50ms, beside: nobody}}";
+
+#[test]
+fn leftovers_are_removed_after_two_looks_and_what_runs_is_left_to_the_runtime() {
+    let case = Case::new(SOON);
+    case.make();
+    // A directory of files does not go as a cgroup would; what is below it does.
+    let empty = case.pod("/kubepods/burstable/podgone", 0);
+    fs::create_dir(empty.join("c")).unwrap();
+    let runs = case.pod("/kubepods/burstable/podruns", 1);
+    // A cgroup that cannot be told to be empty is not.
+    let unclear = case.pod("/kubepods/besteffort/podunclear", 0);
+    fs::remove_file(unclear.join("cgroup.events")).unwrap();
+    let audit = case.ebb("audit", &[]);
+    let text = String::from_utf8(audit.stdout).unwrap();
+    assert_eq!(audit.status.code(), Some(4), "leftover pods are a difference: {text}");
+    let out = case.ebb("enforce", &["--remove-leftovers", "-o", "json"]);
+    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(done["ended"], Value::Array(Vec::new()), "{done:#}");
+    assert!(!empty.join("c").exists(), "what is empty is removed");
+    assert!(runs.is_dir() && unclear.is_dir());
+    let trouble = done["trouble"].to_string();
+    assert!(trouble.contains("podruns: skipped") && trouble.contains("--cri"), "{trouble}");
+}
+
+#[test]
+fn a_pod_that_is_told_of_between_the_two_looks_stays() {
+    let case = Case::new("ebb: {cgroups: {period: 1s}}");
+    case.make();
+    let pods = case.dir.path().join("pods");
+    let gone = case.cgroup("/kubepods/burstable/podgone");
+    fs::create_dir_all(gone.join("c")).unwrap();
+    let events = gone.join("cgroup.events");
+    fs::write(&events, "populated 0\n").unwrap();
+    let mut ebb = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    ebb.args(["cgroups", "enforce", "--remove-leftovers", "--config"]);
+    ebb.arg(case.dir.path().join("config.yaml")).arg("--pods").arg(&pods);
+    ebb.arg("--node").arg(case.dir.path().join("node.yaml"));
+    ebb.arg("--cgroup-root").arg(case.dir.path().join("cgroup"));
+    ebb.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut child = ebb.spawn().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("looking again") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut stderr, &mut line).unwrap() > 0, "no second look");
+    }
+    // Between the looks the pod is told of.
+    fs::write(pods.join("b.yaml"), POD.replace("u-1", "gone").replace("name: a,", "name: b,"))
+        .unwrap();
+    child.wait().unwrap();
+    assert!(gone.join("c").is_dir(), "a pod that was told of in time stays");
+}
+
+#[test]
+fn an_empty_manifest_directory_removes_nothing_and_that_is_said() {
+    let case = Case::new(NOBODY_ELSE);
+    case.make();
+    let empty = case.dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let live = case.pod("/kubepods/burstable/podlive", 1);
+    let (empty, node) =
+        (empty.display().to_string(), case.dir.path().join("node.yaml").display().to_string());
+    let out = case.bare(
+        "enforce",
+        &["--alone", "--remove-leftovers", "--pods", &empty, "--node", &node, "-o", "json"],
+    );
+    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(done["ended"], Value::Array(Vec::new()), "{done:#}");
+    assert!(done["trouble"].to_string().contains("no source names a pod"), "{done:#}");
+    assert!(live.is_dir());
+    let audit = case.bare("audit", &["--pods", &empty, "--node", &node]);
+    let text = String::from_utf8(audit.stdout).unwrap();
+    assert!(text.contains("no source names a pod"), "{text}");
+}
+
+#[test]
+fn controllers_on_cgroup_v1_count_where_they_are() {
+    let case = Case::new("ebb: {mode: kubernetes}");
+    let at = |name: &str| case.dir.path().join(name);
+    fs::write(at("cgroup/cgroup.controllers"), "\n").unwrap();
+    fs::create_dir_all(at("proc/sys/kernel")).unwrap();
+    fs::write(at("proc/meminfo"), "MemTotal: 8388608 kB\nSwapTotal: 0 kB\n").unwrap();
+    fs::write(at("proc/sys/kernel/pid_max"), "32768\n").unwrap();
+    let mut mounts = format!("none {} cgroup2 rw 0 0\n", at("cgroup").display());
+    for controller in ["memory", "cpu", "pids"] {
+        mounts += &format!("none {} cgroup rw,{controller} 0 0\n", at(controller).display());
+        for path in ["kubepods/podu-1/c1", "kubepods/burstable", "kubepods/besteffort"] {
+            fs::create_dir_all(at(controller).join(path)).unwrap();
+        }
+    }
+    fs::write(at("proc/mounts"), mounts).unwrap();
+    fs::write(at("memory/kubepods/podu-1/memory.limit_in_bytes"), "4096\n").unwrap();
+    fs::write(at("cpu/kubepods/podu-1/cpu.shares"), "9999\n").unwrap();
+    fs::write(at("cpu/kubepods/podu-1/cpu.cfs_quota_us"), "1000\n").unwrap();
+    fs::write(at("cpu/kubepods/podu-1/cpu.cfs_period_us"), "100000\n").unwrap();
+    fs::write(at("pids/kubepods/pids.max"), "7\n").unwrap();
+    let (proc, pods) = (at("proc").display().to_string(), at("pods").display().to_string());
+    let mut ebb = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    ebb.args(["cgroups", "audit", "-o", "json", "--proc-root", &proc, "--pods", &pods]);
+    let out = ebb.output().unwrap();
+    let audit: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(4), "{audit:#}");
+    for (path, file, found) in [
+        ("/kubepods/podu-1", "memory.max", "4096"),
+        ("/kubepods/podu-1", "cpu.weight", "382"),
+        ("/kubepods/podu-1", "cpu.max", "1000 100000"),
+        ("/kubepods", "pids.max", "7"),
+    ] {
+        let differences = audit["differences"].as_array().unwrap();
+        let is_it = |d: &&Value| d["path"] == path && d["file"] == file && d["found"] == found;
+        assert!(differences.iter().any(|d| is_it(&d)), "{path} {file} is not in {audit:#}");
+    }
+}
+
+#[test]
+fn without_pods_both_sources_are_named_and_where_there_is_no_kubernetes_that_is_said() {
+    let case = Case::new("");
+    let said = |out: Output| String::from_utf8(out.stderr).unwrap();
+    let none = case.bare("tree", &[]);
+    assert_eq!(none.status.code(), Some(2));
+    let text = said(none);
+    for part in ["--pods", "--cri", "no Kubernetes here"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    fs::create_dir_all(case.cgroup("/kubepods.slice")).unwrap();
+    let text = said(case.bare("tree", &[]));
+    assert!(text.contains("--cri") && !text.contains("no Kubernetes"), "{text}");
+}
+
+#[test]
+fn a_systemd_tree_is_recognised_without_configuration() {
+    let case = Case::new("");
+    fs::create_dir_all(case.cgroup("/kubepods.slice")).unwrap();
+    let out = case.ebb("audit", &["-o", "json"]);
+    let audit = String::from_utf8(out.stdout).unwrap();
+    assert!(audit.contains("cgroupDriver is not configured: systemd"), "{audit}");
+    assert!(audit.contains("kubepods-podu_1.slice"), "{audit}");
+}
+
+#[test]
+fn pods_are_read_from_standard_input() {
+    let case = Case::new("");
+    let node = case.dir.path().join("node.yaml");
+    let mut ebb = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    ebb.args(["cgroups", "plan", "--pods", "-", "--node"]).arg(node);
+    let pods = fs::File::open(case.dir.path().join("pods/a.yaml")).unwrap();
+    let out = ebb.stdin(pods).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(text.contains("/kubepods/podu-1"), "{text}");
+}
+
+#[test]
+fn huge_pages_that_say_the_same_are_one_line() {
+    let case = Case::new("");
+    let node = "capacity: {cpu: 4, memory: 8Gi}\nhugePageSizes: [2Mi, 1Gi]\n";
+    fs::write(case.dir.path().join("node.yaml"), node).unwrap();
+    case.make();
+    for command in ["plan", "tree"] {
+        let text = String::from_utf8(case.ebb(command, &[]).stdout).unwrap();
+        let lines = text.lines().filter(|line| line.contains("hugetlb."));
+        assert_eq!(lines.count(), 5, "one for each cgroup: {text}");
+        assert!(text.contains("hugetlb.{1GB.max,1GB.rsvd.max,2MB.max,2MB.rsvd.max}"), "{text}");
+    }
+    for size in ["1GB", "2MB"] {
+        fs::write(
+            case.cgroup("/kubepods/podu-1").join(format!("hugetlb.{size}.max")),
+            "1073741824",
+        )
+        .unwrap();
+    }
+    let text = String::from_utf8(case.ebb("audit", &[]).stdout).unwrap();
+    assert!(text.contains("hugetlb.{1GB.max,2MB.max} is 1073741824, expected 0"), "{text}");
+}
+
+/// A reader is told of the mistake, not of the library that found it.
+#[test]
+fn a_key_that_a_manifest_gives_twice_is_told_in_plain_words() {
+    let case = Case::new("");
+    let twice = POD.replace("kind: Pod\n", "kind: Pod\nkind: Pod\n");
+    fs::write(case.dir.path().join("pods/a.yaml"), twice).unwrap();
+    let out = case.ebb("plan", &[]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("a.yaml") && said.contains("duplicate mapping key: kind"), "{said}");
+    assert!(!said.contains("DuplicateKeyPolicy"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! The keeper of cgroups on a tree made of directories: what is changed behind its back is right again at once, and nobody is fought for ever.
 
+use ebb::act::Mode;
 use ebb::cgroups::keeper::Keeper;
 use ebb::cgroups::node;
 use ebb::cgroups::sources::{SeenContainer, SeenPod};
@@ -56,6 +57,17 @@ impl Case {
     }
 
     fn start_with(mode: &str, pods: Pods) -> io::Result<Self> {
+        Self::start_as(Mode::Enforce, mode, "1h", pods, |_| Ok(()))
+    }
+
+    /// The same with another hand and period; `prepare` is given the directory that everything is in.
+    fn start_as(
+        hand: Mode,
+        mode: &str,
+        period: &str,
+        pods: Pods,
+        prepare: impl FnOnce(&std::path::Path) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let dir = tempfile::tempdir()?;
         let at = |name: &str| dir.path().join(name);
         for sub in ["proc/sys/kernel", "cgroup", "pods"] {
@@ -71,7 +83,7 @@ impl Case {
             Pods::OfTheRuntime => String::new(),
         };
         let text = format!(
-            "podPidsLimit: 77\nebb: {{cgroups: {{mode: {mode}, beside: nobody, {from}period: 1h}}}}"
+            "podPidsLimit: 77\nebb: {{cgroups: {{mode: {mode}, beside: nobody, {from}period: {period}}}}}"
         );
         let cgroups = Config::parse(&text).map_err(io::Error::other)?.cgroups;
         let facts = node::of_this_machine(&roots).map_err(io::Error::other)?;
@@ -86,12 +98,14 @@ impl Case {
                 fs::write(at.join(file), text)?;
             }
         }
+        prepare(dir.path())?;
         let (sender, records) = channel();
         let reporter = move || {
             Reporter::new(Output::Json, false, Clock::anchored_now(), Box::new(Lines(sender)))
         };
-        let keeper = Keeper::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, reporter)
-            .map_err(io::Error::other)?;
+        let keeper =
+            Keeper::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, hand, reporter)
+                .map_err(io::Error::other)?;
         let case = Self { _dir: dir, roots, records, keeper };
         Ok(case)
     }
@@ -103,6 +117,19 @@ impl Case {
     /// Writes in one step, as the kernel takes a value; the values here only get longer.
     fn disturb(&self, value: &str) -> io::Result<()> {
         fs::OpenOptions::new().write(true).open(self.weight())?.write_all(value.as_bytes())
+    }
+
+    /// Waits for looks at the whole tree: a file that is moved into place is not noticed, only found.
+    fn looked_at_everything(&self, times: usize) -> io::Result<()> {
+        let moved = self._dir.path().join("moved");
+        for _ in 0..times {
+            fs::write(&moved, "77")?;
+            fs::rename(&moved, self.weight())?;
+            if !self.becomes("1") {
+                return Err(io::Error::other("nobody looks"));
+            }
+        }
+        Ok(())
     }
 
     fn becomes(&self, wanted: &str) -> bool {
@@ -151,23 +178,23 @@ fn an_audit_tells_and_leaves_everything_as_it_is() {
 fn who_writes_again_and_again_is_not_fought_for_ever() {
     let case = Case::start("enforce").unwrap();
     assert!(case.becomes("1"), "it is repaired at first");
-    let mut repairs = 0;
-    for round in 0..40 {
-        let wrong = (1000 + round).to_string();
-        case.disturb(&wrong).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let mut now = wrong.clone();
-        while now != "1" && Instant::now() < deadline {
-            sleep(Duration::from_millis(1));
-            now = fs::read_to_string(case.weight()).unwrap();
-        }
-        if now == wrong {
-            break;
-        }
-        repairs += 1;
+    let first = case.told();
+    assert_eq!(first["written"].as_array().map(Vec::len), Some(3), "{first}");
+    // Twenty repairs, of which one was the first.
+    for round in 2..=20 {
+        case.disturb(&(1000 + round).to_string()).unwrap();
+        let repair = case.told();
+        assert_eq!(repair["written"][0]["now"], "1", "repair {round}: {repair}");
+        assert!(case.becomes("1"), "repair {round}");
     }
-    // Twenty repairs, of which one was the first; one may answer two disturbances that came close together.
-    assert!((15..=25).contains(&repairs), "{repairs} repairs");
+    case.disturb("1021").unwrap();
+    // Another file, written later, is noticed later, and still repaired.
+    let other = case.roots.cgroup.join("kubepods/besteffort/cpu.weight");
+    fs::OpenOptions::new().write(true).open(&other).unwrap().write_all(b"77").unwrap();
+    let repair = case.told();
+    assert_eq!(repair["written"].as_array().map(Vec::len), Some(1), "{repair}");
+    assert_eq!(repair["written"][0]["path"], "/kubepods/besteffort", "{repair}");
+    assert_eq!(fs::read_to_string(case.weight()).unwrap(), "1021", "it is left to who wants it");
 }
 
 /// Whether a file comes to say this.
@@ -228,4 +255,89 @@ fn of_a_pod_that_only_the_runtime_knows_only_what_is_certain_is_written() {
     fs::write(pod.join("pids.max"), "99").unwrap();
     assert!(comes_to_say(&pod.join("pids.max"), "77"));
     assert_eq!(fs::read_to_string(class).unwrap(), "44");
+}
+
+/// Every file below a directory with its content, and every directory.
+fn everything(at: &std::path::Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.push((path.clone(), String::new()));
+            found.extend(everything(&path));
+        } else {
+            found.push((path.clone(), fs::read_to_string(&path).unwrap_or_default()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A pod's cgroup in which a process of this test runs.
+fn populated(at: &std::path::Path, pod: &str, pid: u32) -> io::Result<()> {
+    let pod = at.join("cgroup/kubepods/burstable").join(pod);
+    fs::create_dir_all(&pod)?;
+    fs::write(pod.join("cgroup.events"), "populated 1\n")?;
+    fs::write(pod.join("cgroup.procs"), format!("{pid}\n"))?;
+    fs::write(pod.join("cgroup.kill"), "")?;
+    fs::create_dir_all(at.join("proc/self"))?;
+    fs::write(at.join("proc/self/mountinfo"), "")
+}
+
+#[test]
+fn without_enforce_the_keeper_says_what_it_would_do_and_changes_nothing() {
+    let text = "kind: Pod\nmetadata: {name: a, uid: u-1}\nspec: {containers: [{name: c}]}\n";
+    let prepare = |at: &std::path::Path| {
+        fs::write(at.join("pods/a.yaml"), text)?;
+        populated(at, "podgone", 1)?;
+        fs::write(at.join("cgroup/kubepods/burstable/podgone/cgroup.events"), "populated 0\n")
+    };
+    let mode = "enforce, create: true, leftovers: remove, dying: reclaim";
+    let case = Case::start_as(Mode::DryRun, mode, "100ms", Pods::OfManifests, prepare).unwrap();
+    let before = everything(&case.roots.cgroup);
+    let first = case.told();
+    assert_eq!(first["written"], Value::Array(Vec::new()), "{first}");
+    let would = first["wouldWrite"].as_array().unwrap();
+    assert!(would.iter().any(|d| d["path"] == "/kubepods/burstable" && d["expected"] == "1"));
+    assert_eq!(first["wouldCreate"], serde_json::json!(["/kubepods/besteffort/podu-1"]));
+    let mut told = case.told();
+    while told["wouldEnd"].is_null() {
+        assert_eq!(told["event"], "cgroupLeftovers", "{told}");
+        told = case.told();
+    }
+    assert_eq!(told["wouldEnd"], serde_json::json!(["/kubepods/burstable/podgone"]));
+    assert_eq!(told["ended"], Value::Array(Vec::new()), "{told}");
+    assert_eq!(everything(&case.roots.cgroup), before, "a dry run changes nothing");
+}
+
+#[test]
+fn an_empty_manifest_directory_makes_no_live_pod_an_orphan() {
+    let prepare = |at: &std::path::Path| populated(at, "podlive", 1);
+    let mode = "enforce, leftovers: remove";
+    let case = Case::start_as(Mode::Enforce, mode, "100ms", Pods::OfManifests, prepare).unwrap();
+    let mut told = case.told();
+    while told["event"] != "degraded" {
+        assert_eq!(told["event"], "cgroups", "{told}");
+        told = case.told();
+    }
+    let what = told["what"].as_str().unwrap();
+    assert!(what.contains("no pod cgroup is removed") && what.contains("mounted"), "{what}");
+    let pod = case.roots.cgroup.join("kubepods/burstable/podlive");
+    case.looked_at_everything(3).unwrap();
+    assert!(pod.is_dir() && fs::read_to_string(pod.join("cgroup.kill")).unwrap().is_empty());
+}
+
+/// Memory is plugged in, and task ids are limited otherwise, while ebb runs.
+#[test]
+fn a_machine_that_grows_has_its_limits_worked_out_anew() {
+    let case =
+        Case::start_as(Mode::Enforce, "enforce", "50ms", Pods::OfManifests, |_| Ok(())).unwrap();
+    let all = case.roots.cgroup.join("kubepods/memory.max");
+    assert!(comes_to_say(&all, &(8_u64 << 30).to_string()), "what there was at start");
+    fs::write(case.roots.proc.join("meminfo"), "MemTotal: 16777216 kB\nSwapTotal: 0 kB\n").unwrap();
+    assert!(comes_to_say(&all, &(16_u64 << 30).to_string()), "what there is now");
+    // One that cannot be told is not none.
+    fs::write(case.roots.proc.join("meminfo"), "").unwrap();
+    case.looked_at_everything(3).unwrap();
+    assert_eq!(fs::read_to_string(&all).unwrap(), (16_u64 << 30).to_string());
 }

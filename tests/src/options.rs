@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 This file is generated from the types by `EBB_BLESS=1 cargo test -p ebb-tests --test generated`.
 The options stand under `ebb:` in `ebb.yaml`; those of a group stand under its name, as in `ebb: { forecast: { enabled: true } }`.
-With `mode: kubernetes` every default is the kubelet's behaviour.
+With `mode: kubernetes` every default is the kubelet's behaviour, but for `minFreedOfThreshold`, `minFreedOfNeed`, `countDying` and `diskAttribution`: nobody is evicted for nothing, twice, or for figures from before the crossing.
 
 | option | meaning | `mode: kubernetes` | `mode: standalone` |
 |---|---|---|---|
@@ -63,6 +63,25 @@ const CGROUPS: [(&str, &str); 12] = [
     ("containerWeightCurve", "The same for containers."),
 ];
 
+const MEMORY_PRESSURE_HEAD: &str = "
+## Memory pressure of cgroups
+
+`ebb: { memoryPressure: [ … ] }` is a list, empty by default in every mode; [operating.md](operating.md#memory-pressure-of-cgroups) says what is done about it. Each entry has these keys.
+
+| key | meaning | default |
+|---|---|---|
+";
+
+/// Every key of an entry, with what it means.
+const MEMORY_PRESSURE: [(&str, &str); 3] = [
+    ("cgroup", "The path of one cgroup from the root of the hierarchy, such as `/user.slice`."),
+    (
+        "limit",
+        "`full avg10` of its `memory.pressure` above which it counts as stalled: a percentage above 0% and below 100%.",
+    ),
+    ("duration", "For how long it must be above the limit without a break; at least `1s`."),
+];
+
 /// The text of the document.
 ///
 /// # Errors
@@ -86,7 +105,25 @@ pub fn render() -> Result<String> {
     }
     let missing = printed.keys().find(|key| CGROUPS.iter().all(|(name, _)| name != key));
     ensure!(missing.is_none(), "cgroups.{} is not described", missing.map_or("", |key| key));
+    memory_pressure(&mut text)?;
     Ok(text)
+}
+
+/// The keys of an entry of `memoryPressure`, with the defaults of one that only names its cgroup.
+fn memory_pressure(text: &mut String) -> Result<()> {
+    const CGROUP: &str = "/user.slice";
+    let config = format!("ebb: {{memoryPressure: [{{cgroup: {CGROUP}}}]}}");
+    let printed: Value = serde_json::from_str(&Config::parse(&config)?.to_json()?)?;
+    let entry = printed["ebb"]["memoryPressure"][0].as_object().context("no entry is printed")?;
+    text.push_str(MEMORY_PRESSURE_HEAD);
+    for (name, meaning) in MEMORY_PRESSURE {
+        let default = entry.get(name).with_context(|| format!("there is no {name}"))?;
+        let default = if default == CGROUP { "must be given".to_owned() } else { shown(default) };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| `{name}` | {meaning} | {default} |");
+    }
+    ensure!(entry.len() == MEMORY_PRESSURE.len(), "a key of memoryPressure is not described");
+    Ok(())
 }
 
 /// One row for each option, groups after their own members' path.

@@ -23,7 +23,7 @@ pub fn all() -> Vec<(&'static str, String)> {
         (
             "history.json",
             text::<History>(
-                "What a decision remembers for the next one: the field `history` of what `ebb plan --output json` prints, and what `--history` reads.",
+                "What a decision remembers for the next one: the field `history` of what `ebb plan --output json` prints, and what `--history` reads. README.md beside this file shows a pass that stops for reclaim and goes on from its history.",
             ),
         ),
         (

@@ -45,6 +45,17 @@ pub(crate) struct Settings<'a> {
     pub(crate) own: &'a str,
     /// Give up all capabilities but those that killing needs.
     pub(crate) without_bpf: bool,
+    /// Withhold these capabilities from it.
+    pub(crate) without: &'a [u32],
+}
+
+impl Drop for Agent {
+    /// What a test that failed leaves would keep the next one's from starting: one agent a node.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill().and_then(|()| self.child.wait());
+        }
+    }
 }
 
 impl Agent {
@@ -61,12 +72,19 @@ impl Agent {
         let dir = runner::out_dir(test)?;
         let errors = File::create(dir.join("ebb.stderr")).context("cannot create ebb's log")?;
         let log = File::create(dir.join("ebb.json")).context("cannot create ebb's log")?;
-        let how = if settings.without_bpf { "exec-in-to-kill" } else { "exec-in" };
+        let withheld: Vec<String> = settings.without.iter().map(u32::to_string).collect();
+        let withheld = withheld.join(",");
+        let how: &[&str] = match (settings.without_bpf, withheld.as_str()) {
+            (true, _) => &["exec-in-to-kill"],
+            (false, "") => &["exec-in"],
+            (false, withheld) => &["exec-in-without", withheld],
+        };
         let mut child = Command::new(SELF)
-            .arg(how)
+            .args(how)
             .arg(cgroup.path())
             .args([EBB, "run", "--output", "json", "--config", CONFIG])
             .args(settings.arguments)
+            .env("RUST_LOG", "warn,ebb=debug")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -84,8 +102,7 @@ impl Agent {
 
     /// Give it another configuration and have it read that.
     pub(crate) fn reconfigure(&self, thresholds: &str, own: &str) -> Result<()> {
-        configure(thresholds, own)?;
-        kill(self.pid()?, Signal::SIGHUP).context("cannot ask ebb to read its configuration")
+        reconfigure(self.pid()?, thresholds, own)
     }
 
     pub(crate) fn pid(&self) -> Result<Pid> {
@@ -123,8 +140,7 @@ impl Agent {
 
     /// Names of the workloads it acted on, in order.
     pub(crate) fn victims(&mut self) -> Vec<String> {
-        let acted = self.records().iter().filter(|record| is(record, "acted"));
-        acted.map(|record| name_of(record).unwrap_or_default()).collect()
+        victims(self.records())
     }
 
     /// SIGKILL, and wait until it is gone.
@@ -149,7 +165,7 @@ impl Agent {
         ensure!(status.success(), "ebb ended with {status}");
         // The pipe is closed now, so this takes the rest.
         self.records.extend(self.lines.iter());
-        Ok(self.records)
+        Ok(std::mem::take(&mut self.records))
     }
 
     /// Each of its threads, in what state it is and where in the kernel: for the report of a hang.
@@ -167,6 +183,12 @@ impl Agent {
     }
 }
 
+/// Give an ebb that runs another configuration and have it read that.
+pub(crate) fn reconfigure(ebb: Pid, thresholds: &str, own: &str) -> Result<()> {
+    configure(thresholds, own)?;
+    kill(ebb, Signal::SIGHUP).context("cannot ask ebb to read its configuration")
+}
+
 fn configure(thresholds: &str, own: &str) -> Result<()> {
     fs::write(CONFIG, format!("{thresholds}{OWN}{own}")).context("cannot write ebb's configuration")
 }
@@ -179,6 +201,12 @@ pub(crate) fn is(record: &Value, event: &str) -> bool {
 /// The name of the workload that a record is about: its cgroup's path.
 pub(crate) fn name_of(record: &Value) -> Option<String> {
     Some(record.get("workload")?.get("name")?.as_str()?.to_owned())
+}
+
+/// Names of the workloads that were acted on, in order. The last may be on record after its end is seen: all are when ebb has stopped.
+pub(crate) fn victims(records: &[Value]) -> Vec<String> {
+    let acted = records.iter().filter(|record| is(record, "acted"));
+    acted.map(|record| name_of(record).unwrap_or_default()).collect()
 }
 
 fn read_records(from: impl std::io::Read + Send + 'static, mut log: File) -> Receiver<Value> {

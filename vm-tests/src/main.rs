@@ -18,6 +18,7 @@ mod cgroup;
 mod checks;
 mod containerd;
 mod init;
+mod kube;
 mod node;
 mod observer;
 mod privileges;
@@ -25,6 +26,7 @@ mod probing;
 mod registry;
 mod runner;
 mod scene;
+mod soak;
 mod systemd;
 mod wait;
 
@@ -48,19 +50,28 @@ fn main() -> Result<()> {
             registry::list(registry::DEMO);
             Ok(())
         }
+        ["list", "soak"] => {
+            registry::list(registry::SOAK);
+            Ok(())
+        }
         ["run"] => runner::run(),
         ["test", name] => runner::run_one(name),
         ["act", rest @ ..] => actors::run(rest).context("as an actor"),
+        ["act-here", rest @ ..] => actors::act_here(rest).context("as an actor"),
         ["exec-in", cgroup, program, rest @ ..] => Err(cgroup::exec_in(cgroup, program, rest)),
         ["exec-in-to-kill", cgroup, program, rest @ ..] => {
             privileges::bound_to(&[CAP_DAC_OVERRIDE, CAP_KILL])?;
+            Err(cgroup::exec_in(cgroup, program, rest))
+        }
+        ["exec-in-without", withheld, cgroup, program, rest @ ..] => {
+            privileges::without(withheld)?;
             Err(cgroup::exec_in(cgroup, program, rest))
         }
         ["init"] => init::second_stage(),
         // The kernel passes its own parameters that it did not understand.
         _ if std::process::id() == 1 => init::first_stage(),
         _ => bail!(
-            "usage: ebb-guest list [long|bench|demo] | run | test NAME | act … | exec-in CGROUP PROGRAM …"
+            "usage: ebb-guest list [long|bench|demo|soak] | run | test NAME | act … | act-here … | exec-in CGROUP PROGRAM …"
         ),
     }
 }

@@ -1,11 +1,19 @@
 //! Giving up capabilities, as a service file or a pod's security context would.
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 
 pub(crate) const CAP_DAC_OVERRIDE: u32 = 1;
+pub(crate) const CAP_DAC_READ_SEARCH: u32 = 2;
 pub(crate) const CAP_KILL: u32 = 5;
+pub(crate) const CAP_IPC_LOCK: u32 = 14;
+pub(crate) const CAP_SYS_PTRACE: u32 = 19;
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+pub(crate) const CAP_SYS_NICE: u32 = 23;
+pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
 pub(crate) const CAP_PERFMON: u32 = 38;
 pub(crate) const CAP_BPF: u32 = 39;
+/// More than any kernel has.
+const CAPABILITIES: u32 = 64;
 
 const VERSION_3: u32 = 0x2008_0522;
 
@@ -42,9 +50,17 @@ pub(crate) fn keep_only(capabilities: &[u32]) -> Result<()> {
     Ok(())
 }
 
+/// Let what is executed from here on have none of these capabilities, which are listed with commas, although it runs as root.
+pub(crate) fn without(withheld: &str) -> Result<()> {
+    let withheld = withheld.split(',').map(str::parse);
+    let withheld: Vec<u32> = withheld.collect::<Result<_, _>>().context("odd capabilities")?;
+    let others: Vec<u32> = (0..CAPABILITIES).filter(|cap| !withheld.contains(cap)).collect();
+    bound_to(&others)
+}
+
 /// Let what is executed from here on have only these capabilities, although it runs as root.
 pub(crate) fn bound_to(capabilities: &[u32]) -> Result<()> {
-    for cap in (0..=63).filter(|cap| !capabilities.contains(cap)) {
+    for cap in (0..CAPABILITIES).filter(|cap| !capabilities.contains(cap)) {
         // SAFETY: this call takes two numbers and touches no memory of ours.
         let result =
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(cap), 0, 0, 0) };

@@ -1,9 +1,11 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, collection, demo, edges, enforcement, eviction, innocence, keeping, leaks,
-    pressure, programs, reflex, runtime, runtime_pods, sweep,
+    self, attribution, collection, demo, disk, edges, enforcement, eviction, hostile, innocence,
+    interrupted, keeping, kubelet, kubelet_disk, leaks, memory_pressure, pressure, privileges,
+    programs, reflex, runtime, runtime_pods, service, steps, storms, swap, sweep,
 };
+use crate::soak;
 use anyhow::Result;
 
 /// One test.
@@ -78,6 +80,29 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),
     test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
+    test("a_leak_goes_when_memory_and_swap_are_short", "swap", 300, swap::on_a_disk),
+    test("a_leak_goes_when_memory_and_zram_are_short", "zram", 300, swap::on_zram),
+    test("who_makes_a_slice_stall_goes_if_asked", "swap", 400, memory_pressure::hog_in_a_slice),
+    test("no_disguise_saves_a_leak", "hostile", 240, hostile::disguises),
+    test("the_ninth_process_protects_its_cgroup", "hostile", 120, hostile::ninth),
+    test("a_kubelet_is_known_by_its_program", "hostile", 120, hostile::kubelet),
+    test("a_kubelet_that_cannot_be_looked_at_lives", "hostile", 120, hostile::kubelet_unread),
+    test("steps_are_taken_and_undone", "hostile", 240, steps::taken_and_undone),
+    test("the_privileges_that_are_kept_suffice", "small", 240, privileges::suffice),
+    test("without_cap_kill_signals_are_refused", "hostile", 120, privileges::kill),
+    test("without_cap_dac_override_users_are_signalled", "hostile", 120, privileges::dac_override),
+    test(
+        "without_cap_dac_read_search_volumes_are_not_measured",
+        "collector",
+        400,
+        privileges::dac_read_search,
+    ),
+    test("without_cap_sys_ptrace_a_kubelets_name_counts", "hostile", 120, privileges::ptrace),
+    test("without_cap_sys_admin_trusted_marks_are_unread", "hostile", 120, privileges::admin),
+    test("without_cap_bpf_or_perfmon_files_are_read", "hostile", 120, privileges::bpf),
+    test("without_cap_sys_resource_the_trigger_is_slow", "hostile", 120, privileges::resource),
+    test("without_cap_ipc_lock_memory_is_not_locked", "hostile", 120, privileges::ipc_lock),
+    test("without_cap_sys_nice_ebb_waits_its_turn", "hostile", 120, privileges::nice),
     test("who_waits_and_who_is_the_cause_is_told", "node", 480, attribution::sufferer_and_cause),
     test("a_fork_bomb_is_ended", "small", 240, edges::fork_bomb),
     test("plan_enforcement_and_audit_agree_on_fifty_pods", "small", 180, enforcement::agreement),
@@ -86,6 +111,16 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_lowered_limit_kills_nobody", "small", 180, enforcement::lowered),
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
+    test("the_shipped_unit_is_ready_hardened_and_restarted", "systemd", 400, service::shipped_unit),
+    test("two_hundred_pods_at_once_cost_nobody_anything", "node", 300, storms::boot),
+    test("pods_that_take_too_much_at_once_cost_few", "node", 300, storms::overcommitted),
+    test("a_leak_in_a_nested_container_ends_alone", "small", 180, storms::nested),
+    test("who_is_to_die_together_does_and_others_do_not", "small", 240, storms::groups),
+    test("removed_cgroups_that_hold_memory_hide_no_leak", "small", 300, storms::removed_cgroups),
+    test("a_step_of_the_clock_evicts_nobody", "small", 240, interrupted::clock_steps),
+    test("an_eviction_outlives_the_agent_that_began_it", "small", 240, interrupted::agent_dies),
+    test("with_all_protected_nobody_is_killed", "small", 180, interrupted::all_protected),
+    test("a_leak_is_killed_while_the_runtime_hangs", "collector", 400, interrupted::hung_runtime),
     test("a_victim_that_vanishes_harms_nobody", "small", 240, edges::vanishing_victim),
     test("the_runtime_is_known", "containerd", 180, runtime::is_known),
     test(
@@ -112,11 +147,16 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     test("unused_images_suffice_for_inodes", "collector", 400, pressure::images_suffice),
     test("dead_containers_suffice_for_inodes", "collector", 400, pressure::dead_containers_suffice),
+    test("who_fills_the_disk_is_evicted_and_nobody_else", "disk", 600, disk::once),
+    test("leaks_among_everything_else_cost_nobody_else", "soak", 900, soak::three_minutes),
     test("an_old_runtime_is_named", "old-containerd", 120, runtime::old_is_named),
 ];
 
 /// What `cargo xtask demo` shows.
 pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
+
+/// What `cargo xtask soak` runs, for as long as it is told: a day and an hour at most.
+pub(crate) const SOAK: &[Test] = &[test("soak", "soak", 90_000, soak::as_told)];
 
 /// More of collection and eviction on every real containerd; run by `cargo xtask vm --long`: each takes minutes under emulation.
 pub(crate) const LONG: &[Test] = &[
@@ -146,7 +186,16 @@ pub(crate) const LONG: &[Test] = &[
         collection::images_by_age,
     ),
     test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
+    test("a_kubelet_starts_again_what_was_killed", "kubelet", 600, kubelet::starts_again),
+    test(
+        "a_pod_that_its_kubelet_starts_again_is_evicted_again",
+        "kubelet",
+        2400,
+        kubelet::evicted_again,
+    ),
+    test("who_fills_a_kubelets_disk_is_evicted", "kubelet", 5400, kubelet_disk::filled),
     test("a_hung_runtime_delays_no_kill", "containerd", 900, eviction::hung_runtime),
+    test("who_fills_the_disk_is_evicted_ten_times", "disk", 5400, disk::ten_times),
     test("unused_images_suffice_for_inodes", "containerd", 240, pressure::images_suffice),
     test(
         "dead_containers_suffice_for_inodes",
@@ -178,7 +227,7 @@ pub(crate) const BENCHES: &[Test] = &[
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Test> {
-    TESTS.iter().chain(LONG).chain(DEMO).chain(BENCHES).find(|test| test.name == name)
+    TESTS.iter().chain(LONG).chain(DEMO).chain(SOAK).chain(BENCHES).find(|test| test.name == name)
 }
 
 /// For the host: one line per test.

@@ -18,6 +18,15 @@ pub(crate) fn seldom(limit: Duration, what: &str, mut holds: impl FnMut() -> boo
     look_every(SELDOM, limit, what, || holds().then_some(()))
 }
 
+/// The same until there is an answer.
+pub(crate) fn seldom_some<T>(
+    limit: Duration,
+    what: &str,
+    look: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    look_every(SELDOM, limit, what, look)
+}
+
 /// Look until there is an answer.
 pub(crate) fn until_some<T>(
     limit: Duration,

@@ -12,10 +12,11 @@ mod compile;
 mod packages;
 mod toolchain;
 
+use crate::alone::Lock;
 use crate::sh;
 use anyhow::{Context, Result, ensure};
 use compile::Sources;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use toolchain::Toolchain;
 
@@ -86,8 +87,7 @@ fn bring_up_to_date(tools: &Toolchain, force: bool) -> Result<PathBuf> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
     // Whoever comes second finds the work done. Not beside the objects: cargo takes every new file there for a change.
-    let lock = File::create(scratch.join("lock")).context("cannot create the lock")?;
-    lock.lock().context("cannot lock the objects")?;
+    let _lock = Lock::take(&scratch.join("lock"), "the BPF objects of this checkout")?;
     let sources = Sources::in_tree(sh::root());
     let made_from = sources.fingerprint(tools)?;
     let stamp = out.join("made-from");
@@ -115,6 +115,7 @@ fn bring_up_to_date(tools: &Toolchain, force: bool) -> Result<PathBuf> {
 /// Two builds from clean copies of the sources, in directories with names of different lengths.
 fn compare_builds(tools: &Toolchain) -> Result<()> {
     let scratch = sh::root().join("target/bpf-verify");
+    let _lock = Lock::take(&scratch.with_extension("lock"), "the comparison of BPF objects")?;
     let mut builds = Vec::new();
     for place in ["a", "another/place"] {
         let tree = scratch.join(place);

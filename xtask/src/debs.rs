@@ -5,14 +5,20 @@
 //! ```
 //! Versions vanish from an archive, so callers name a suite and a pattern and are told what that was today.
 //! Nothing here installs anything or changes the machine's own apt state; the machine's apt is asked only which
-//! mirror and which proxy it uses. Unpacking and what the files are for belong to the callers.
+//! mirror and which proxy it uses. Unpacking and what the files are for belong to the callers. Source packages are in
+//! `debs/source.rs`.
+use crate::alone::{self, Lock};
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use std::cmp::Ordering;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+mod source;
+
+pub(crate) use source::{SourceSuite, Upstream};
 
 /// How old the index of a suite may be before it is fetched again.
 const INDEX_MAX_AGE: Duration = Duration::from_secs(12 * 3600);
@@ -29,6 +35,13 @@ pub(crate) fn unpack(deb: &Path, into: &Path) -> Result<()> {
 pub(crate) struct Suite {
     name: String,
     dir: PathBuf,
+    /// The lines of its apt sources, for a mirror.
+    sources: fn(&str, &str) -> String,
+}
+
+/// apt's line for packages of a suite, from a mirror.
+fn binary_packages(mirror: &str, suite: &str) -> String {
+    format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n")
 }
 
 impl Suite {
@@ -37,19 +50,23 @@ impl Suite {
     /// # Errors
     /// When apt or the archive keyring is missing, or when the index can neither be fetched nor found in the cache.
     pub(crate) fn open(name: &str) -> Result<Self> {
+        Self::open_as(name, name, binary_packages)
+    }
+
+    /// The same in a directory of another name, with sources of another kind.
+    fn open_as(name: &str, dir: &str, sources: fn(&str, &str) -> String) -> Result<Self> {
         ensure!(
             Path::new(KEYRING).exists(),
             "{KEYRING} is missing: install the package debian-archive-keyring"
         );
-        let dir = sh::cache()?.join("apt").join(name);
+        let dir = sh::cache()?.join("apt").join(dir);
         for sub in ["lists/partial", "archives/partial", "parts"] {
             fs::create_dir_all(dir.join(sub))
                 .with_context(|| format!("cannot create {}", dir.join(sub).display()))?;
         }
-        let suite = Self { name: name.to_owned(), dir };
+        let suite = Self { name: name.to_owned(), dir, sources };
         // Another cargo xtask may be doing the same: whoever comes second finds a fresh index.
-        let lock = File::create(suite.dir.join("lock")).context("cannot create apt's lock file")?;
-        lock.lock().context("cannot lock the private apt directory")?;
+        let _lock = Lock::take(&suite.dir.join("lock"), &format!("the index of {name}"))?;
         suite.configure()?;
         if !suite.is_fresh() {
             suite.update()?;
@@ -139,7 +156,7 @@ impl Suite {
     }
 
     fn download(&self, debs: &[&Deb], store: &Path) -> Result<()> {
-        let partial = store.join(format!("partial.{}", std::process::id()));
+        let partial = alone::partial(&store.join("new"))?;
         fs::create_dir_all(&partial)
             .with_context(|| format!("cannot create {}", partial.display()))?;
         for deb in debs {
@@ -166,7 +183,7 @@ impl Suite {
 
     fn configure(&self) -> Result<()> {
         let mirror = mirror_for(&self.name)?;
-        let sources = format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {} main\n", self.name);
+        let sources = (self.sources)(&mirror, &self.name);
         let list = self.dir.join("sources.list");
         if fs::read_to_string(&list).ok().as_deref() != Some(&sources) {
             fs::write(&list, &sources)
@@ -250,9 +267,14 @@ impl Deb {
     }
 
     fn hash_is(&self, file: &Path) -> bool {
-        let sum = sh::read(Command::new("sha256sum").arg("--").arg(file));
-        sum.is_ok_and(|sum| sum.trim_start_matches('\\').starts_with(&self.sha256))
+        has_sha256(file, &self.sha256)
     }
+}
+
+/// Whether a file that can be read has this SHA-256, in hexadecimal.
+fn has_sha256(file: &Path, sha256: &str) -> bool {
+    let sum = sh::read(Command::new("sha256sum").arg("--").arg(file));
+    sum.is_ok_and(|sum| sum.trim_start_matches('\\').starts_with(sha256))
 }
 
 /// The mirror that serves `suite`: `$EBB_DEBIAN_MIRROR` (with or without a last `/debian`), else the one in this machine's apt sources.

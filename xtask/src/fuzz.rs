@@ -2,15 +2,22 @@
 //!
 //! The targets are in cargo-fuzz's layout and `cargo fuzz run` works on them too, but neither it nor a nightly compiler is needed:
 //! coverage counters are an LLVM pass that a stable compiler offers. What only a nightly offers is AddressSanitizer,
-//! which has nothing to look for in crates without `unsafe`. Seeds are the scenarios of the conformance suite.
+//! which has nothing to look for in crates without `unsafe`.
+//! Seeds are in `fuzz/seeds`, by target, and for two of them the scenarios of the conformance suite; what a run finds beside them is kept below the target directory.
+//! `cargo xtask fuzz TARGET --input FILE` runs one input, which is how a failure is seen again.
 use crate::sh;
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
-/// Fuzz targets and what their seeds are called in the scenario folders.
-const TARGETS: [(&str, &str); 3] =
-    [("config", "config.yaml"), ("quantity", ""), ("snapshot", "snapshot.json")];
+/// Fuzz targets.
+const TARGETS: [&str; 8] =
+    ["config", "cri", "files", "incident", "manifest", "quantity", "record", "snapshot"];
+
+/// Targets for which the scenarios are seeds.
+const SEEDED: [&str; 2] = ["config", "snapshot"];
 
 /// Counters on edges and comparisons, which libFuzzer follows into code that it has not seen yet.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -26,31 +33,60 @@ pub(crate) struct Args {
     /// Seconds for each target.
     #[arg(long, default_value_t = 30)]
     seconds: u32,
-    /// Only this target: config, quantity or snapshot.
-    #[arg(value_parser = ["config", "quantity", "snapshot"])]
+    /// Targets at a time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Run this one input instead of looking for more.
+    #[arg(long, value_name = "FILE", requires = "target")]
+    input: Option<PathBuf>,
+    /// Only this target.
+    #[arg(value_parser = TARGETS)]
     target: Option<String>,
+}
+
+/// Every target for 15 seconds: part of the check.
+pub(crate) fn briefly() -> Result<()> {
+    run(&Args { seconds: 15, jobs: 2, input: None, target: None })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let triple = host()?;
     let built = sh::target().join("fuzz");
+    // The agent has the programs inside.
+    crate::bpf::ensure()?;
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(sh::root().join("fuzz")).args(["build", "--release", "--bins"]);
+    cargo.current_dir(sh::root().join("fuzz"));
+    cargo.args(["build", "--quiet", "--release", "--bins", "--locked"]);
     // With an explicit target the flags reach what is fuzzed and spare build scripts and macros.
     cargo.args(["--target", &triple]).env("CARGO_TARGET_DIR", &built).env("RUSTFLAGS", COVERAGE);
     sh::run(&mut cargo).context("cannot build the fuzz targets")?;
-    let mut failed = Vec::new();
-    for (target, seeds) in TARGETS {
-        if args.target.as_ref().is_some_and(|only| only != target) {
-            continue;
-        }
-        println!("==== {target}: {} s", args.seconds);
-        let program = built.join(&triple).join("release").join(target);
-        if let Err(error) = fuzz(&program, target, seeds, args.seconds, &built) {
-            println!("{target}: {error:#}");
-            failed.push(target);
-        }
+    let programs = built.join(&triple).join("release");
+    if let (Some(input), Some(target)) = (&args.input, &args.target) {
+        return sh::run(Command::new(programs.join(target)).arg(input).arg("-timeout=10"));
     }
+    let mut seeds = Command::new("cargo");
+    seeds.current_dir(sh::root()).args(["run", "--quiet", "--locked", "--package", "ebb-tests"]);
+    seeds.args(["--example", "seeds", "--"]).arg(built.join("seeds"));
+    sh::run(&mut seeds).context("cannot write the scenarios as seeds")?;
+    let is_wanted = |name: &str| args.target.as_ref().is_none_or(|only| only == name);
+    let queue =
+        Mutex::new(TARGETS.into_iter().filter(|name| is_wanted(name)).rev().collect::<Vec<_>>());
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = queue.lock().ok().and_then(|mut queue| queue.pop());
+            let Some(target) = next else { return };
+            match fuzz(&programs.join(target), target, args.seconds, &built) {
+                Ok(done) => println!("{target}: {done}"),
+                Err(error) => {
+                    println!("{target}: {error:#}");
+                    failed.lock().iter_mut().for_each(|failed| failed.push(target));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..args.jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().ok().context("a thread that fuzzes panicked")?;
     if failed.is_empty() {
         Ok(())
     } else {
@@ -58,45 +94,55 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Runs one target; what it finds is kept below the target directory and named by its last lines.
-fn fuzz(program: &Path, target: &str, seeds: &str, seconds: u32, built: &Path) -> Result<()> {
+/// Runs one target; says how much it did. An input that breaks it is kept below the target directory, and how to run it again is said.
+fn fuzz(program: &Path, target: &str, seconds: u32, built: &Path) -> Result<String> {
     let corpus = built.join("corpus").join(target);
-    let seeded = built.join("seeds").join(target);
     let found = built.join("found").join(target);
-    for dir in [&corpus, &seeded, &found] {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for dir in [&corpus, &found] {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    if !seeds.is_empty() {
-        let mut files = Vec::new();
-        collect(&sh::root().join("tests/conformance"), seeds, &mut files)?;
-        for (number, file) in files.iter().enumerate() {
-            let seed = seeded.join(number.to_string());
-            std::fs::copy(file, &seed)
-                .with_context(|| format!("cannot copy {}", file.display()))?;
-        }
-    }
+    let log = built.join(format!("{target}.log"));
+    let out = fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let mut command = Command::new(program);
-    command.arg(&corpus).arg(&seeded);
+    command.arg(&corpus);
+    command.args(SEEDED.contains(&target).then(|| built.join("seeds").join(target)));
+    // Kept in the repository; a target may have none.
+    let kept = sh::root().join("fuzz/seeds").join(target);
+    command.args(kept.is_dir().then_some(kept));
     command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={LONGEST}"));
-    command.args(["-print_final_stats=1", "-rss_limit_mb=2048", "-timeout=10", "-verbosity=0"]);
+    command.args(["-print_final_stats=1", "-rss_limit_mb=2048", "-timeout=10", "-verbosity=1"]);
     command.arg(format!("-artifact_prefix={}/", found.display()));
-    sh::run(&mut command)
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
+    let mut child = command.spawn().with_context(|| format!("cannot start {target}"))?;
+    let status = child.wait().with_context(|| format!("cannot wait for {target}"))?;
+    remove_scratch(child.id());
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    if status.success() {
+        let runs =
+            text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        return Ok(format!("{} inputs in {seconds} s", runs.unwrap_or("?").trim()));
+    }
+    let told = text.lines().rev().take(40).collect::<Vec<_>>();
+    told.iter().rev().for_each(|line| println!("{line}"));
+    let input = text
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once("Test unit written to "))
+        .map(|(_, path)| path);
+    bail!("{status}; again by `cargo xtask fuzz {target} --input {}`", input.unwrap_or("FILE"))
 }
 
-/// Files whose names end in `name`, below a folder.
-fn collect(folder: &Path, name: &str, files: &mut Vec<PathBuf>) -> Result<()> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, name, files)?;
-        } else if path.file_name().is_some_and(|file| file.to_string_lossy().ends_with(name)) {
-            files.push(path);
+/// Targets that read files leave a directory in memory behind, named by their process.
+fn remove_scratch(pid: u32) {
+    let prefix = format!("ebb-fuzz-{pid}-");
+    for base in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+        for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                // Nothing depends on it.
+                let _ = fs::remove_dir_all(entry.path());
+            }
         }
     }
-    files.sort();
-    Ok(())
 }
 
 /// The compiler's own target.

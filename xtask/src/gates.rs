@@ -10,8 +10,9 @@ use std::process::Command;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// The version that the project is checked with; another may know other licences or rules.
-const CARGO_DENY: &str = "0.20.2";
+/// The versions that the project is checked with; another may know other licences or rules.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+const CARGO_SHEAR: (&str, &str) = ("cargo-shear", "1.9.0");
 
 /// Crates that `ebb-policy` may have below it when it is built for JSON: (de)serialisation and nothing that reads the world.
 const POLICY_MAY_HAVE: [&str; 16] = [
@@ -41,7 +42,7 @@ pub(crate) struct Step {
 }
 
 /// The gates, in the order in which they are run.
-pub(crate) const ALL: [Step; 7] = [
+pub(crate) const ALL: [Step; 8] = [
     Step { name: "format", run: format },
     Step { name: "lints", run: lints },
     Step { name: "lints of the kernel side", run: bpf::lint },
@@ -49,6 +50,7 @@ pub(crate) const ALL: [Step; 7] = [
     Step { name: "wire protocols", run: proto::verify },
     Step { name: "crate boundaries", run: boundaries },
     Step { name: "licences and sources", run: licences },
+    Step { name: "unused dependencies", run: unused },
 ];
 
 pub(crate) fn run(_: &Args) -> Result<()> {
@@ -163,25 +165,28 @@ fn module(file: PathBuf) -> PathBuf {
     folder.map_or(file.clone(), ToOwned::to_owned)
 }
 
+/// Advisories are not among the checks: see CONTRIBUTING.md.
 fn licences() -> Result<()> {
-    let root = sh::cache()?.join("tools");
-    let tool = root.join("bin/cargo-deny");
-    let has = Command::new(&tool).arg("--version").output().ok();
-    let is_right = has.is_some_and(|out| String::from_utf8_lossy(&out.stdout).contains(CARGO_DENY));
-    if !is_right {
-        let mut install = cargo();
-        install.args([
-            "install",
-            "cargo-deny",
-            "--locked",
-            "--quiet",
-            "--version",
-            CARGO_DENY,
-            "--root",
-        ]);
-        sh::run(install.arg(&root))?;
-    }
-    let mut deny = Command::new(tool);
+    let mut deny = Command::new(tool(CARGO_DENY)?);
     deny.current_dir(sh::root());
     sh::run(deny.args(["--log-level", "error", "check", "licenses", "bans", "sources"]))
+}
+
+/// Dependencies that no source file names, those of the workspace's own table included.
+fn unused() -> Result<()> {
+    sh::run(Command::new(tool(CARGO_SHEAR)?).arg(sh::root()))
+}
+
+/// A program of the registry in exactly this version, installed into the cache when it is not there.
+fn tool((name, version): (&str, &str)) -> Result<PathBuf> {
+    // Not every program tells its version, so the directory does.
+    let root = sh::cache()?.join("tools").join(format!("{name}-{version}"));
+    let tool = root.join("bin").join(name);
+    if !tool.exists() {
+        println!("gates: installing {name} {version}");
+        let mut install = cargo();
+        install.args(["install", name, "--locked", "--quiet", "--version", version, "--root"]);
+        sh::run(install.arg(&root))?;
+    }
+    Ok(tool)
 }

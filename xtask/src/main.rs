@@ -2,6 +2,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod alone;
 mod bench;
 mod bpf;
 mod build;
@@ -10,8 +11,10 @@ mod demo;
 mod fuzz;
 mod gates;
 mod kernels;
+mod kube;
 mod proto;
 mod sh;
+mod soak;
 mod test;
 mod vm;
 
@@ -38,10 +41,14 @@ enum Command {
     Gates(gates::Args),
     /// Ask each kernel of the matrix which way is live for what ebb does, and keep the answers in docs/kernels.md.
     Kernels,
+    /// Make the Kubernetes that guests run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
+    Kube(kube::Args),
     /// Regenerate the code of the wire protocols from agent/cri/proto.
     Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
     Run(build::RunArgs),
+    /// Let ebb enforce on a real kernel while leaks come at random among everything else that happens on nodes.
+    Soak(soak::Args),
     /// Everything: gates, tests on this host, the matrix of real kernels. CI runs this.
     Test(test::Args),
     /// Boot real kernels under QEMU and run the guest tests on each.
@@ -57,8 +64,10 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),
         Command::Kernels => kernels::run(),
+        Command::Kube(args) => kube::run(&args),
         Command::Proto(args) => proto::run(&args),
         Command::Run(args) => build::run_agent(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Vm(args) => vm::run(&args),
     };

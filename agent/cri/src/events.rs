@@ -171,6 +171,20 @@ impl Outlet {
     }
 }
 
+/// For fuzz targets: an event of CRI's stream.
+#[cfg(feature = "fuzz")]
+pub(crate) fn event_of_cri(bytes: &[u8]) -> Option<RuntimeEvent> {
+    let event = prost::Message::decode(bytes).ok()?;
+    cri::change(event).map(RuntimeEvent::Change)
+}
+
+/// For fuzz targets: an event of containerd's stream.
+#[cfg(feature = "fuzz")]
+pub(crate) fn event_of_containerd(bytes: &[u8]) -> Option<RuntimeEvent> {
+    let envelope = prost::Message::decode(bytes).ok()?;
+    containerd::event(&envelope)
+}
+
 /// How a stream ended.
 enum End {
     /// The runtime does not have it.

@@ -28,6 +28,8 @@ mod status;
 mod time;
 mod usage;
 
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 #[cfg(feature = "launch")]
 pub mod launch;
 pub mod wire;

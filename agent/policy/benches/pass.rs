@@ -1,11 +1,11 @@
-//! How long a decision takes: 110, 1,000 and 10,000 pods under memory pressure, the same without pressure, and 10,000 images under disk pressure.
+//! How long a decision takes: 110, 1,000 and 10,000 pods under memory pressure, the same without pressure, room for a critical pod that takes most of 1,000 to 8,000, and 10,000 images under disk pressure.
 //!
 //! Goals: below 100 µs for 110 pods, below 10 ms for 10,000, and no worse than n log n in between.
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction};
 use ebb_policy::snapshot::{
-    ContainerSpec, ContainerStats, FsLayout, Image, MemoryUsage, Observation, ResourceList, Stats,
-    Task, Workload, WorkloadKey,
+    ContainerSpec, ContainerStats, FsLayout, Image, MemoryUsage, Observation, Preemption, Qos,
+    ResourceList, Stats, Task, Workload, WorkloadKey,
 };
 use ebb_policy::{History, Quantity, Signal, Snapshot, Time, decide};
 use std::hint::black_box;
@@ -65,6 +65,33 @@ fn node(pods: u64, available: u64) -> Snapshot {
     }
 }
 
+/// A node on which a critical pod lacks nine tenths of the memory and CPU that all pods asked for.
+fn crowded(pods: u64) -> Snapshot {
+    let mut node = node(pods, 32 << 30);
+    let (mut memory, mut cpu) = (0, 0);
+    for (number, pod) in (0..pods).zip(&mut node.workloads) {
+        let asked = (scattered(number + 4), scattered(number + 5) % 4_000);
+        pod.qos = Some(Qos::Burstable);
+        pod.containers.truncate(1);
+        pod.containers[0].requests.memory = Some(Quantity::bytes(asked.0));
+        pod.containers[0].requests.cpu = format!("{}m", asked.1).parse().ok();
+        (memory, cpu) = (memory + asked.0, cpu + asked.1);
+    }
+    node.preemption = Some(Preemption {
+        key: WorkloadKey { name: "kube-system/critical".into(), ..WorkloadKey::default() },
+        priority: Some(2_000_001_000),
+        static_pod: false,
+        mirror: false,
+        missing: ResourceList {
+            memory: Some(Quantity::bytes(memory / 10 * 9)),
+            cpu: format!("{}m", cpu / 10 * 9).parse().ok(),
+            ephemeral_storage: None,
+        },
+        missing_pods: 0,
+    });
+    node
+}
+
 /// The `n`th layer of an image: the first half is shared, by ever fewer images.
 fn layer(image: u64, n: u64) -> String {
     let group = if n < 5 { image >> (10 - 2 * n) } else { image };
@@ -120,6 +147,14 @@ fn passes(criterion: &mut Criterion) {
         }
         group.finish();
     }
+    let mut group = criterion.benchmark_group("room for a critical pod");
+    for pods in [1_000, 4_000, 8_000] {
+        let node = crowded(pods);
+        group.bench_with_input(BenchmarkId::from_parameter(pods), &node, |bencher, node| {
+            bencher.iter(|| decide(black_box(node), &kubelet, &history));
+        });
+    }
+    group.finish();
     let mut group = criterion.benchmark_group("images to remove");
     for count in [1_000, 10_000] {
         let node = images(count);

@@ -38,7 +38,7 @@ pub(crate) fn answer(snapshot: &Snapshot, history: &History, plan: &mut Plan) {
 /// Kills for want of memory of the node itself, as events; those inside a cgroup's own limit concern nobody else.
 pub(crate) fn report_oom_kills(snapshot: &Snapshot, plan: &mut Plan) {
     let mut kills: Vec<_> =
-        snapshot.oom_kills.iter().filter(|kill| kill.constraint == "/").collect();
+        snapshot.oom_kills.iter().filter(|kill| kill.constraint.as_deref() == Some("/")).collect();
     kills.sort_by(|a, b| (a.pid, &a.victim).cmp(&(b.pid, &b.victim)));
     for kill in kills {
         plan.events.push(NodeEvent {

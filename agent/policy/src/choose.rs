@@ -1,17 +1,20 @@
 //! Who is ended for the node's sake: the first in the ranking that may be, or as many as the need takes.
 //!
 //! What is dying already counts first. Candidates that may not be ended are kept, each with its reason;
-//! so is everyone behind the last victim.
+//! so is everyone behind the last victim, and whoever would free nothing that matters: see [`crate::worth`].
 use crate::{
-    Secs, Time,
+    Millis, Secs, Signal, Time,
+    beyond::fill::{self, Evidence},
     evict::{self, Grounds, Shortage},
-    limits::{Limits, Ranking, Victims},
+    limits::{Limits, Options, Ranking, Victims},
     message,
     plan::{Action, EvictionCause, KeepReason, Kept, LISTED, Note, Plan, Strength, Subject},
     rank::Candidate,
     signal::Resource,
-    snapshot::{FsLayout, OwnerRef, Snapshot, State, Workload},
-    usage::expected_free,
+    snapshot::{Dying, FsLayout, OwnerRef, Snapshot, State, Workload},
+    swap::Swapped,
+    usage,
+    worth::Worth,
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
 
@@ -25,27 +28,53 @@ pub(crate) struct Need<'a> {
     pub(crate) shown: Option<(crate::Quantity, u64)>,
     /// Units that must come back.
     pub(crate) need: u64,
+    /// What must be left for the threshold to be resolved.
+    pub(crate) goal: u64,
+    /// All that there is of the signal.
+    pub(crate) capacity: Option<u64>,
     /// Grace that overrides that of the threshold (acting on a forecast).
     pub(crate) grace: Option<Secs>,
+    /// What is known of who fills the filesystem that is short.
+    pub(crate) evidence: Option<&'a Evidence<'a>>,
+    /// Whether somebody who may go fills it, and whose usage is unknown does not matter.
+    pub(crate) by_filling: bool,
+    /// Time until it is full, where that is known.
+    pub(crate) time_left: Option<Millis>,
+    /// The signal by which candidates are ranked, and by which it is told what they free.
+    pub(crate) ranked_by: Signal,
+    /// How much of what is swapped out is in memory all the same.
+    pub(crate) swapped: Swapped,
 }
 
-/// Units on their way from workloads that are dying, and until when the first of them is counted.
-pub(crate) fn on_its_way(need: &Need<'_>) -> (u64, Option<Time>) {
+/// Units on their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OnItsWay {
+    /// From all workloads that are dying.
+    pub(crate) all: u64,
+    /// Of these, what would be on its way but for a dry run.
+    pub(crate) assumed: u64,
+}
+
+/// Units on their way from workloads that are dying.
+pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
     let options = need.limits.options();
-    if !options.count_dying {
-        return (0, None);
-    }
+    let mut sum = OnItsWay::default();
     let now = need.snapshot.taken_at;
-    let mut sum: u64 = 0;
-    let mut first: Option<Time> = None;
     for workload in &need.snapshot.workloads {
+        let is_assumed = workload.dying.is_some_and(|dying| dying.dry_run);
+        // What a dry run assumes is no matter of choice: else it would name one victim after the other.
+        if !options.count_dying && !is_assumed {
+            continue;
+        }
         let Some((until, free)) = dying(workload, need) else { continue };
         if until > now {
-            sum = sum.saturating_add(free);
-            first = Some(first.map_or(until, |first| first.min(until)));
+            sum.all = sum.all.saturating_add(free);
+            if is_assumed {
+                sum.assumed = sum.assumed.saturating_add(free);
+            }
         }
     }
-    (sum, first)
+    sum
 }
 
 /// Until when a dying workload is counted, and with how much. Ends that others ordered count only in the attributed ranking: the kubelet may choose such a pod again, to shorten its grace.
@@ -53,10 +82,14 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> (u64, Option<Time>) {
 /// One that was ended here and of which nobody knows how much it gives back may give back enough: it counts for all that is needed, and its deadline is near. What others end may take as long as they like, and counts only when it is known.
 fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     let signal = need.shortage.signal;
+    let expected_free = || need.expected_free(workload);
     if let Some(dying) = workload.dying {
         let free = match signal.resource() {
             Resource::Memory => dying.expected_free,
-            Resource::Pids => expected_free(workload, signal, need.layout),
+            // What was measured of it then is what was started since.
+            _ if !dying.is_whole() => None,
+            _ if dying.dry_run => expected_free(),
+            Resource::Pids | Resource::Swap => expected_free(),
             // What it has there was measured seconds ago, and it may have written since.
             Resource::EphemeralStorage | Resource::Inodes => None,
         };
@@ -66,20 +99,31 @@ fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
         State::Terminating { deadline: Some(deadline), .. }
             if need.limits.options().ranking == Ranking::Attributed =>
         {
-            Some((deadline, expected_free(workload, signal, need.layout).unwrap_or_default()))
+            Some((deadline, expected_free().unwrap_or_default()))
         }
         _ => None,
     }
 }
 
-/// Walks the ranking and fills the plan with evictions and with who was kept. Returns whether anyone was chosen.
+/// What is known of a workload that ebb has told to terminate, where that counts: a kubelet would evict such a pod again.
+pub(crate) fn counted_dying(workload: &Workload, options: &Options) -> Option<Dying> {
+    workload.dying.filter(|dying| options.count_dying || dying.dry_run)
+}
+
+/// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns whether anyone was chosen.
 pub(crate) fn choose(
     need: &Need<'_>,
     ranking: &[Candidate<'_>],
     dying: u64,
+    most: usize,
     plan: &mut Plan,
 ) -> bool {
-    let mut chosen = Chosen::new(need, ranking, dying);
+    let kept: Vec<Option<KeepReason>> =
+        ranking.iter().map(|candidate| untouchable(candidate, need)).collect();
+    let candidates = ranking.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+    let free = candidates.map(|(candidate, _)| frees(candidate, need));
+    let worth = Worth::of(need, dying, free, &mut plan.notes);
+    let mut chosen = Chosen::new(need, kept, dying, worth, most);
     // First without workloads whose owner already gives one; then, if that was not enough, with them.
     let rounds: &[bool] =
         if need.limits.options().spread_owners { &[true, false] } else { &[false] };
@@ -104,11 +148,26 @@ pub(crate) fn choose(
     any
 }
 
+/// Fills the plan with why nobody is evicted while the usage of candidates is waited for.
+pub(crate) fn spare(need: &Need<'_>, ranking: &[Candidate<'_>], plan: &mut Plan) {
+    for (place, candidate) in ranking.iter().enumerate() {
+        let reason = untouchable(candidate, need).unwrap_or(KeepReason::NotNeeded);
+        if place < LISTED || reason != KeepReason::NotNeeded {
+            let subject = Subject::Workload { workload: candidate.workload.key.clone() };
+            plan.kept.push(Kept { subject, reason });
+        }
+    }
+}
+
 /// Victims so far, and why others are kept, in the places of the ranking.
 struct Chosen<'a> {
     need: &'a Need<'a>,
     actions: Vec<Action>,
     kept: Vec<Option<KeepReason>>,
+    /// Who frees enough to be evicted for it.
+    worth: Worth,
+    /// At most this many victims.
+    most: usize,
     owners: Vec<&'a OwnerRef>,
     /// Disruptions that each budget has left.
     budgets: BTreeMap<&'a str, u32>,
@@ -119,20 +178,29 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(need: &'a Need<'a>, ranking: &[Candidate<'a>], dying: u64) -> Chosen<'a> {
-        let reason = |candidate: &Candidate<'_>| {
-            Some(untouchable(candidate, need).unwrap_or(KeepReason::NotNeeded))
-        };
-        let kept = ranking.iter().map(reason).collect();
+    /// Nobody yet; those of whom `kept` says so stay in any case.
+    fn new(
+        need: &'a Need<'a>,
+        mut kept: Vec<Option<KeepReason>>,
+        dying: u64,
+        worth: Worth,
+        most: usize,
+    ) -> Chosen<'a> {
+        let rest = if most == 0 { KeepReason::EvictionRate } else { KeepReason::NotNeeded };
+        for kept in &mut kept {
+            kept.get_or_insert_with(|| rest.clone());
+        }
         Chosen {
             need,
             actions: Vec::new(),
             kept,
+            worth,
+            most,
             owners: Vec::new(),
             budgets: BTreeMap::new(),
             freed: dying,
             first_grows: None,
-            full: false,
+            full: most == 0,
         }
     }
 
@@ -164,6 +232,9 @@ impl<'a> Chosen<'a> {
         if let Some(reason) = untouchable(candidate, self.need) {
             return Some(reason);
         }
+        if let Some(reason) = self.worth.refusal(frees(candidate, self.need)) {
+            return Some(reason);
+        }
         if options.disruption_budgets
             && let Some(budget) = &workload.disruption_budget
             && *self.budgets.entry(&budget.name).or_insert(budget.disruptions_allowed) == 0
@@ -181,9 +252,8 @@ impl<'a> Chosen<'a> {
     }
 
     fn take(&mut self, candidate: &Candidate<'a>, place: usize) {
-        let options = self.need.limits.options();
         let workload = candidate.workload;
-        let free = expected_free(workload, self.need.shortage.signal, self.need.layout);
+        let free = frees(candidate, self.need);
         self.kept[place] = None;
         self.actions.push(Action::Evict(Box::new(evict(self.need, candidate, free))));
         self.owners.extend(&workload.owner);
@@ -194,12 +264,14 @@ impl<'a> Chosen<'a> {
         }
         self.first_grows.get_or_insert(candidate.grows());
         self.freed = self.freed.saturating_add(free.unwrap_or_default());
-        let most = match options.victims {
-            Victims::One => 1,
-            Victims::Enough => options.max_victims as usize,
-        };
+        // With no time left to see what one eviction does, everybody goes who fills the filesystem.
+        if self.need.all_that_fill().is_some() {
+            self.full = self.actions.len() >= self.most;
+            return;
+        }
         // After one whose size is unknown nobody can say how many more it takes.
-        self.full = self.actions.len() >= most || self.freed >= self.need.need || free.is_none();
+        self.full =
+            self.actions.len() >= self.most || self.freed >= self.need.need || free.is_none();
     }
 }
 
@@ -212,16 +284,74 @@ fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason>
     if let Some(reason) = workload.protected {
         return Some(KeepReason::Protected { reason });
     }
-    if let Some(dying) = workload.dying {
-        return Some(KeepReason::Dying { until: dying.deadline });
+    let options = need.limits.options();
+    if let Some(dying) = counted_dying(workload, options) {
+        return dying
+            .is_whole()
+            .then_some(KeepReason::Dying { until: dying.deadline })
+            .or_else(|| nothing_to_gain(candidate, need));
     }
-    if let Some((until, _)) = dying(workload, need)
+    if options.count_dying
+        && let Some((until, _)) = dying(workload, need)
         && until > need.snapshot.taken_at
     {
         return Some(KeepReason::Dying { until });
     }
+    nothing_to_gain(candidate, need)
+}
+
+fn nothing_to_gain(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+    if need.evidence.is_some() {
+        return by_evidence(candidate, need);
+    }
+    if need.shortage.signal.resource() == Resource::Swap {
+        match candidate.known_usage() {
+            None => return Some(KeepReason::UsageUnknown),
+            Some(0) => return Some(KeepReason::NothingToGain),
+            Some(_) => {}
+        }
+    }
     let attributed = need.limits.options().ranking == Ranking::Attributed;
     (attributed && candidate.frees_nothing()).then_some(KeepReason::NothingToGain)
+}
+
+/// Why a candidate is not evicted by what is known of who uses and who fills the filesystem.
+fn by_evidence(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+    if candidate.fills() {
+        return None;
+    }
+    match candidate.known_usage() {
+        None => Some(KeepReason::UsageUnknown),
+        Some(0) => Some(KeepReason::NothingToGain),
+        Some(_) => need.by_filling.then_some(KeepReason::NotFilling),
+    }
+}
+
+/// What evicting a candidate frees; `None` when that is unknown.
+fn frees(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<u64> {
+    match need.evidence {
+        Some(_) => candidate.frees_of_disk(),
+        None => need.expected_free(candidate.workload),
+    }
+}
+
+impl Need<'_> {
+    /// What the end of a workload should give back; `None` when unknown.
+    fn expected_free(&self, workload: &Workload) -> Option<u64> {
+        usage::expected_free(workload, self.ranked_by, self.layout, self.swapped)
+    }
+
+    /// How many may go at once since they fill the filesystem and it is full soon; `None` when there is time to see what one eviction does.
+    pub(crate) fn all_that_fill(&self) -> Option<usize> {
+        let evidence = self.evidence.filter(|evidence| evidence.lasts)?;
+        let most = self.limits.options().max_victims as usize;
+        (self.by_filling && self.is_urgent()).then(|| evidence.culprits().min(most))
+    }
+
+    /// Whether the filesystem is full before an eviction could be seen to have helped.
+    fn is_urgent(&self) -> bool {
+        self.time_left.is_some_and(|left| left < fill::EVICTION_TAKES)
+    }
 }
 
 fn evict(need: &Need<'_>, candidate: &Candidate<'_>, free: Option<u64>) -> crate::plan::Evict {
@@ -235,12 +365,14 @@ fn evict(need: &Need<'_>, candidate: &Candidate<'_>, free: Option<u64>) -> crate
     let grounds = Grounds {
         cause: EvictionCause::NodePressure,
         grace,
+        at_once: strength == Strength::Hard && fill::is_no_time_for_grace(need.time_left),
         message,
         annotations,
         metric: String::from(signal.name()),
         threshold: Some(need.shortage),
+        memory_pressure: None,
         expected_free: free,
-        why: candidate.keys(signal, need.limits.options()),
+        why: candidate.keys(need.ranked_by, need.limits.options()),
     };
     evict::evict(workload, grounds, need.snapshot.taken_at)
 }

@@ -1,11 +1,13 @@
 //! The decision: eviction first, then beside it the collectors whose time has come, admissions, preemption and reports of OOM kills.
 //! The eviction part is in [`crate::pass`].
 use crate::{
-    History, Limits, Millis, Plan, Signal, Snapshot, Time, admit, gc,
+    History, Limits, Millis, Plan, Signal, Snapshot, Time, admit,
+    beyond::memory_pressure,
+    gc,
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
-    plan::{Action, Subject, ThresholdState},
+    plan::{Action, Note, Subject, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
@@ -22,7 +24,7 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     let mut all: Vec<&Workload> = snapshot.workloads.iter().collect();
     if follows_growth(limits.options()) {
         // Growth is kept in this order, so that it is found without searching.
-        all.sort_by(|a, b| a.key.cmp(&b.key));
+        sort(&mut all);
     }
     let active: Vec<&Workload> =
         all.iter().copied().filter(|workload| !workload.is_finished()).collect();
@@ -39,13 +41,14 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
             plan: &mut plan,
         };
         reclaimed = pass.run();
+        memory_pressure::enforce(snapshot, limits, &active, &mut history, &mut plan);
         wait_for_victims(limits.options(), &mut history, &plan);
     } else {
         history.growth.clone_from(&before.growth);
     }
     collect(snapshot, limits, &tasks, reclaimed, before, &mut history, &mut plan);
     admit::answer(snapshot, &history, &mut plan);
-    preempt::preempt(snapshot, &active, &mut plan);
+    preempt::preempt(snapshot, &active, limits.options(), &mut plan);
     gc::death::collect(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
     settle(&mut plan);
@@ -55,6 +58,16 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     plan.notes.dedup();
     plan.wake_in = wake_in(snapshot, limits, &history, &plan);
     (plan, history)
+}
+
+/// Puts workloads in the order of who they are. Their names, which come first in it, are gathered once: workloads are far apart in memory.
+fn sort(workloads: &mut [&Workload]) {
+    let mut named: Vec<(&str, &Workload)> =
+        workloads.iter().map(|workload| (workload.key.name.as_str(), *workload)).collect();
+    named.sort_by(|a, b| a.0.cmp(b.0).then_with(|| a.1.key.cmp(&b.1.key)));
+    for (place, (_, workload)) in workloads.iter_mut().zip(named) {
+        *place = workload;
+    }
 }
 
 /// Remembers who was told to end, so that the next passes wait for it.
@@ -75,6 +88,9 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
 
 /// One collector may keep what another removes in the same plan; what is removed is not kept.
 fn settle(plan: &mut Plan) {
+    if plan.kept.is_empty() {
+        return;
+    }
     let removals = plan.actions.iter().filter(|action| {
         matches!(
             action,
@@ -101,6 +117,7 @@ fn empty(decided_at: Time) -> Plan {
         kept: Vec::new(),
         ranking: Vec::new(),
         thresholds: Vec::new(),
+        memory_pressure: Vec::new(),
         conditions: Vec::new(),
         events: Vec::new(),
         admissions: Vec::new(),
@@ -146,6 +163,8 @@ fn collect(
         }
     }
     if snapshot.images.is_empty() {
+        // A runtime that lists none may not have listed any yet: when they were first seen is not forgotten for that.
+        history.images.clone_from(&before.images);
         return;
     }
     if tasks.contains(&Task::ImageGc) && !reclaimed {
@@ -161,7 +180,7 @@ fn collect(
         );
     } else if history.images.is_none() {
         // Images in use are noted in every pass, so that "unused since" is as fresh as the snapshots are.
-        gc::images::detect(snapshot, &removed, before, history, &mut empty(snapshot.taken_at));
+        gc::images::remember(snapshot, &removed, before, history);
     }
 }
 
@@ -184,6 +203,11 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
     }
     if history.waiting.is_some() || plan.evictions().next().is_some() {
         at(Millis(1_000));
+    }
+    for note in &plan.notes {
+        if let Note::UsageAwaited { until, .. } = note {
+            at(until.since(now));
+        }
     }
     for status in plan.thresholds.iter().filter(|status| status.state == ThresholdState::Grace) {
         status.grace_left.into_iter().for_each(&mut at);

@@ -3,7 +3,9 @@ use crate::{
     Quantity, Secs, Signal, Time,
     limits::Limits,
     message::EVICTED,
-    plan::{EventType, Evict, EvictionCause, PodCondition, PodEvent, RankKey, Strength},
+    plan::{
+        EventType, Evict, EvictionCause, PodCondition, PodEvent, PressureGrounds, RankKey, Strength,
+    },
     snapshot::{State, Workload},
 };
 use alloc::{
@@ -39,10 +41,13 @@ pub(crate) fn effective_grace(workload: &Workload, grace: Secs, now: Time) -> Se
 pub(crate) struct Grounds {
     pub(crate) cause: EvictionCause,
     pub(crate) grace: Secs,
+    /// There is no time even for a second of grace.
+    pub(crate) at_once: bool,
     pub(crate) message: String,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) metric: String,
     pub(crate) threshold: Option<Shortage>,
+    pub(crate) memory_pressure: Option<PressureGrounds>,
     pub(crate) expected_free: Option<u64>,
     pub(crate) why: Vec<RankKey>,
 }
@@ -57,15 +62,27 @@ pub(crate) struct Shortage {
 }
 
 pub(crate) fn evict(workload: &Workload, grounds: Grounds, now: Time) -> Evict {
-    let Grounds { cause, grace, message, annotations, metric, threshold, expected_free, why } =
-        grounds;
-    let grace = effective_grace(workload, grace, now);
+    let Grounds {
+        cause,
+        grace,
+        at_once,
+        message,
+        annotations,
+        metric,
+        threshold,
+        memory_pressure,
+        expected_free,
+        why,
+    } = grounds;
+    let grace = if at_once { Secs(0) } else { effective_grace(workload, grace, now) };
     let (reason, condition_message) = match cause {
         EvictionCause::Preemption => (
             "Preempting",
             Some("Pod was preempted by Kubelet to accommodate a critical pod.".to_string()),
         ),
-        EvictionCause::NodePressure => (EVICTED, Some(message.clone())),
+        EvictionCause::NodePressure | EvictionCause::MemoryPressure => {
+            (EVICTED, Some(message.clone()))
+        }
         EvictionCause::EmptyDirLimit
         | EvictionCause::PodStorageLimit
         | EvictionCause::ContainerStorageLimit => (EVICTED, None),
@@ -79,6 +96,7 @@ pub(crate) fn evict(workload: &Workload, grounds: Grounds, now: Time) -> Evict {
         threshold_value: threshold
             .map(|shortage| u64::try_from(shortage.threshold.ceil().max(0)).unwrap_or(u64::MAX)),
         available: threshold.map(|shortage| shortage.available),
+        memory_pressure,
         grace,
         overdue_after: Secs(grace.0.saturating_add(grace.0 / 2).max(LEAST_WAIT)),
         expected_free,

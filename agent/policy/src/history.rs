@@ -1,6 +1,6 @@
 //! What a decision remembers for the next one. Bounded by what exists: whatever is gone from the snapshot is forgotten.
 use crate::{
-    Millis, Signal, Time,
+    Millis, Signal, StallShare, Time,
     plan::Strength,
     signal::NodeConditionType,
     snapshot::{Counted, FsLayout, Observation, WorkloadKey},
@@ -49,8 +49,13 @@ pub struct History {
     pub trends: BTreeMap<Signal, Trend>,
     /// Steps of the ladder that are in force, ordered by who they are about.
     pub steps: Vec<Step>,
+    /// When workloads were evicted for the node's sake within the last minute, the oldest first.
+    pub evictions: Vec<Time>,
     /// Running totals of the last snapshot that are compared with those of the next.
     pub totals: Totals,
+    /// Cgroups whose memory pressure is watched, ordered by their paths.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub memory_pressure: Vec<WatchedCgroup>,
 }
 
 impl History {
@@ -61,6 +66,11 @@ impl History {
         if waiting.workloads.is_empty() {
             self.waiting = None;
         }
+    }
+
+    /// Counts an eviction that no pass has ordered (the reflex did, or a pass that was made ahead) towards those of its minute.
+    pub fn note_eviction(&mut self, at: Time) {
+        self.evictions.push(at);
     }
 
     /// A copy without the two lists that every pass makes anew: growth and images.
@@ -83,7 +93,9 @@ impl History {
             growth: _,
             trends,
             steps,
+            evictions,
             totals,
+            memory_pressure,
         } = self;
         History {
             schema_version: *schema_version,
@@ -103,7 +115,9 @@ impl History {
             growth: Vec::new(),
             trends: trends.clone(),
             steps: steps.clone(),
+            evictions: evictions.clone(),
             totals: *totals,
+            memory_pressure: memory_pressure.clone(),
         }
     }
 }
@@ -181,7 +195,7 @@ pub struct Waiting {
     serde(rename_all = "camelCase", deny_unknown_fields)
 )]
 pub struct ImageRecord {
-    /// When it was first seen; zero for one that was there at the first look.
+    /// When it was first seen.
     pub first_detected: Time,
     /// When it was last in use; absent when never, as far as is known.
     pub last_used: Option<Time>,
@@ -295,4 +309,76 @@ pub struct Totals {
     pub memory_some_us: Option<u64>,
     /// Microseconds in which some task waited for IO.
     pub io_some_us: Option<u64>,
+}
+
+/// What is remembered of a cgroup whose memory pressure is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct WatchedCgroup {
+    /// Its path, as configured.
+    pub cgroup: String,
+    /// The limit that it is held against; with another one everything begins anew.
+    pub limit: StallShare,
+    /// When it was last observed.
+    pub observed_at: Time,
+    /// How long all its tasks had waited by then, microseconds.
+    pub full_total: Option<u64>,
+    /// The part of the time since the observation before in which they did.
+    pub stall: Option<StallShare>,
+    /// Since when its pressure is above the limit without a break; absent while it is not.
+    pub above_since: Option<Time>,
+    /// When somebody was last evicted, wherever that was.
+    pub evicted_at: Option<Time>,
+    /// `above_since` before that eviction.
+    pub above_before: Option<Time>,
+    /// How much was reclaimed from it as a whole.
+    pub own: Option<Scans>,
+    /// How much was reclaimed from each workload below it, ordered by who they are.
+    pub scans: Vec<Scans>,
+}
+
+impl WatchedCgroup {
+    /// Takes back that somebody below it was evicted: it could not be done.
+    pub fn forget_eviction(&mut self) {
+        if let Some(since) = self.above_before.take() {
+            self.above_since = Some(since);
+            self.evicted_at = None;
+        }
+    }
+}
+
+/// How much was reclaimed from a workload of late.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Scans {
+    /// Who.
+    pub workload: WorkloadKey,
+    /// The beginning of the time over which the rate is taken.
+    pub older: Scan,
+    /// A moment within it, which becomes its beginning later.
+    pub newer: Scan,
+    /// Pages a second; absent before there is a second reading.
+    pub rate: Option<u64>,
+}
+
+/// Pages scanned by a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct Scan {
+    /// The moment.
+    pub at: Time,
+    /// The running total.
+    pub pages: u64,
 }

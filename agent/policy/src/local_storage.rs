@@ -3,11 +3,15 @@
 //! Three checks in this order, the first hit decides: each `emptyDir`, the pod as a whole, each container.
 use crate::{
     Quantity, Time,
+    choose::counted_dying,
     evict::{self, Grounds},
     limits::Options,
     plan::{Action, EvictionCause, KeepReason, Kept, Plan, Subject},
     request::storage_limit,
-    snapshot::{ContainerKind, FsLayout, Snapshot, Stats, VolumeSpec, VolumeType, Workload},
+    snapshot::{
+        ContainerKind, ContainerSpec, Dying, FsLayout, Snapshot, Stats, VolumeSpec, VolumeType,
+        Workload,
+    },
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
 
@@ -46,7 +50,8 @@ pub(crate) fn enforce(
         } else if let Some(reason) = workload.protected {
             Some(KeepReason::Protected { reason })
         } else {
-            workload.dying.map(|dying| KeepReason::Dying { until: dying.deadline })
+            let dying = counted_dying(workload, options).filter(Dying::is_whole);
+            dying.map(|dying| KeepReason::Dying { until: dying.deadline })
         };
         if let Some(reason) = kept {
             let subject = Subject::Workload { workload: workload.key.clone() };
@@ -63,10 +68,12 @@ fn end(workload: &Workload, excess: Excess, now: Time) -> crate::plan::Evict {
     let grounds = Grounds {
         cause: excess.cause,
         grace: evict::IMMEDIATE,
+        at_once: false,
         message: excess.message,
         annotations: BTreeMap::new(),
         metric: excess.metric.into(),
         threshold: None,
+        memory_pressure: None,
         expected_free: None,
         why: Vec::new(),
     };
@@ -74,9 +81,14 @@ fn end(workload: &Workload, excess: Excess, now: Time) -> crate::plan::Evict {
 }
 
 fn excess(workload: &Workload, stats: &Stats, layer_counts: bool) -> Option<Excess> {
-    empty_dir(workload, stats)
-        .or_else(|| whole_pod(workload, stats))
-        .or_else(|| container(workload, stats, layer_counts))
+    let is_limited = |container: &ContainerSpec| container.limits.ephemeral_storage.is_some();
+    empty_dir(workload, stats).or_else(|| {
+        // Few pods have a limit.
+        if !workload.containers.iter().any(is_limited) {
+            return None;
+        }
+        whole_pod(workload, stats).or_else(|| container(workload, stats, layer_counts))
+    })
 }
 
 fn empty_dir(workload: &Workload, stats: &Stats) -> Option<Excess> {
@@ -114,9 +126,7 @@ fn whole_pod(workload: &Workload, stats: &Stats) -> Option<Excess> {
 
 fn container(workload: &Workload, stats: &Stats, layer_counts: bool) -> Option<Excess> {
     let over = |name: &str, used: u64| {
-        let regular = |c: &&crate::snapshot::ContainerSpec| {
-            c.kind == ContainerKind::Regular && c.name == name
-        };
+        let regular = |c: &&ContainerSpec| c.kind == ContainerKind::Regular && c.name == name;
         let limit = workload.containers.iter().find(regular)?.limits.ephemeral_storage?;
         (!limit.is_zero() && limit < Quantity::bytes(used)).then_some(limit)
     };

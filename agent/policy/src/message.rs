@@ -77,7 +77,7 @@ pub(crate) fn node_pressure(
 /// An amount of a resource, with the suffixes that its kind prints with.
 pub(crate) fn amount(resource: Resource, value: u64) -> Quantity {
     match resource {
-        Resource::Memory | Resource::EphemeralStorage => Quantity::bytes(value),
+        Resource::Memory | Resource::Swap | Resource::EphemeralStorage => Quantity::bytes(value),
         Resource::Inodes | Resource::Pids => Quantity::count(value),
     }
 }
@@ -90,6 +90,6 @@ fn container_usage(stats: &ContainerStats, resource: Resource) -> Option<Quantit
             let (rootfs, logs) = (stats.rootfs?.used_bytes?, stats.logs?.used_bytes?);
             Some(Quantity::bytes(rootfs.saturating_add(logs)))
         }
-        Resource::Inodes | Resource::Pids => None,
+        Resource::Swap | Resource::Inodes | Resource::Pids => None,
     }
 }

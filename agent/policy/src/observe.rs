@@ -4,6 +4,7 @@ use crate::{
     limits::{ActiveCache, Options},
     plan::Note,
     snapshot::{FsFacts, NodeFacts, Observation, RootMemory, Snapshot},
+    swap,
 };
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -19,15 +20,16 @@ pub(crate) fn observe(
     history: &History,
     notes: &mut Vec<Note>,
 ) -> Observations {
-    let mut observations = derived(&snapshot.node, options.quirks.allocatable_wraps);
+    let mut observations = derived(&snapshot.node);
     observations.extend(&snapshot.signals);
     if options.active_cache == ActiveCache::ReclaimableUnlessRefaulting {
         count_active_cache(snapshot, history, &mut observations, notes);
     }
+    with_swap(&snapshot.node, &mut observations);
     observations
 }
 
-fn derived(node: &NodeFacts, wraps: bool) -> Observations {
+fn derived(node: &NodeFacts) -> Observations {
     let mut observations = Observations::new();
     if let (Some(total), Some(used)) = (node.memory_total, node.memory_root.and_then(working_set)) {
         observations.insert(
@@ -45,10 +47,14 @@ fn derived(node: &NodeFacts, wraps: bool) -> Observations {
             .working_set
             .or_else(|| Some(pods.usage?.saturating_sub(pods.inactive_file.unwrap_or_default())))
     {
-        let available = if wraps { limit.wrapping_sub(used) } else { limit.saturating_sub(used) };
+        // A working set above the limit leaves less than nothing: the kubelet's figure is negative there, and below every threshold as zero is.
         observations.insert(
             Signal::AllocatableMemoryAvailable,
-            Observation { available, capacity: Some(limit), observed_at: node.memory_observed_at },
+            Observation {
+                available: limit.saturating_sub(used),
+                capacity: Some(limit),
+                observed_at: node.memory_observed_at,
+            },
         );
     }
     let most = [node.pid_max, node.threads_max].into_iter().flatten().min();
@@ -72,6 +78,37 @@ fn derived(node: &NodeFacts, wraps: bool) -> Observations {
     observations
 }
 
+/// Whether the node has swap and it is known how much is left.
+pub(crate) fn tells_swap(snapshot: &Snapshot) -> bool {
+    let NodeFacts { swap_total, swap_free, zram, .. } = snapshot.node;
+    snapshot.signals.contains_key(&Signal::SwapAvailable)
+        || swap::available(swap_total, swap_free, zram).is_some()
+}
+
+/// Adds what swap can still take, and memory with it. Without swap memory with swap is memory alone; of swap that is unknown nothing follows.
+fn with_swap(node: &NodeFacts, observations: &mut Observations) {
+    let NodeFacts { swap_total, swap_free, zram, memory_observed_at: observed_at, .. } = *node;
+    if let Some(available) = swap::available(swap_total, swap_free, zram) {
+        let seen = Observation { available, capacity: swap_total, observed_at };
+        observations.entry(Signal::SwapAvailable).or_insert(seen);
+    }
+    let swap = observations.get(&Signal::SwapAvailable).copied();
+    let swap = match swap {
+        Some(Observation { available, capacity, .. }) => Some((available, capacity)),
+        None => (swap_total == Some(0)).then_some((0, Some(0))),
+    };
+    let memory = observations.get(&Signal::MemoryAvailable).copied();
+    if let (Some((swap, swap_capacity)), Some(memory)) = (swap, memory) {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        let together = Observation {
+            available: memory.available.saturating_add(swap),
+            capacity: sum(memory.capacity, swap_capacity),
+            observed_at: memory.observed_at,
+        };
+        observations.entry(Signal::MemoryWithSwapAvailable).or_insert(together);
+    }
+}
+
 /// Usage of the root cgroup without inactive page cache. On cgroup v2 the root has no usage; anonymous memory and page cache stand for it, which leaves out kernel memory as the kubelet does.
 fn working_set(root: RootMemory) -> Option<u64> {
     let usage = root.usage.or_else(|| Some(root.anon?.saturating_add(root.file?)))?;
@@ -79,7 +116,8 @@ fn working_set(root: RootMemory) -> Option<u64> {
 }
 
 fn filesystem(facts: FsFacts, bytes: Signal, inodes: Signal, observations: &mut Observations) {
-    let FsFacts { available, capacity, inodes_free, inodes: all_inodes, observed_at } = facts;
+    let FsFacts { available, capacity, inodes_free, inodes: all_inodes, observed_at, fall: _ } =
+        facts;
     if let (Some(available), Some(_)) = (available, capacity) {
         observations.insert(bytes, Observation { available, capacity, observed_at });
     }

@@ -10,13 +10,14 @@
 //! The kubelet looks again within one pass after node-level reclaim. A pure decision cannot look again, so the plan ends with the reclaim,
 //! asks to be made again at once, and the history remembers which threshold it was about.
 use crate::{
-    History, Limits, Plan, Secs, Signal, Snapshot,
+    History, Limits, Millis, Plan, Secs, Signal, Snapshot, Time,
     beyond::{
         blame,
+        fill::{self, Evidence},
         forecast::{self, Approach},
         growth, ladder,
     },
-    choose::{self, Need},
+    choose::{self, Need, OnItsWay},
     evict::Shortage,
     gc,
     history::Reclaiming,
@@ -24,13 +25,17 @@ use crate::{
     limits::{ImageReach, Options, Ranking, Threshold, Victims},
     local_storage, observe,
     observe::Observations,
-    plan::{EventType, Handled, LISTED, NodeEvent, Note, RemoveReason},
+    plan::{EventType, Handled, LISTED, NodeEvent, Note, RemoveReason, Strength},
     pressure,
     rank::order,
     reclaim,
     snapshot::{FsLayout, ProtectedReason, Workload},
+    swap::Swapped,
 };
 use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
+
+/// The time for which evictions are limited.
+const MINUTE: Millis = Millis(60_000);
 
 /// The eviction part of a pass.
 pub(crate) struct Pass<'a, 'p> {
@@ -69,7 +74,8 @@ impl Pass<'_, '_> {
         let followed = if follows_growth(options) { self.all } else { &[] };
         growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
         blame::explain(&self.history.growth, &mut self.plan.notes);
-        let all = pressure::in_force(limits, layout, self.history.passes, &mut self.plan.notes);
+        let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
+        let all = pressure::in_force(limits, tells_swap, layout, passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);
         let continued = self.continued(&thresholds, &observations);
         self.history.layout = layout;
@@ -78,9 +84,7 @@ impl Pass<'_, '_> {
             pressure::judge(snapshot, limits, &thresholds, &observations, self.history, self.plan);
         if let Some((threshold, reclaiming)) = continued {
             let seen = reclaiming.observation;
-            if let Some(at) = seen.observed_at {
-                self.plan.stats_age.insert(threshold.signal, snapshot.taken_at.since(at));
-            }
+            self.note_age(threshold.signal, seen.observed_at);
             self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
             return false;
         }
@@ -102,7 +106,11 @@ impl Pass<'_, '_> {
         };
         let Some(seen) = observations.get(&threshold.signal).copied() else { return false };
         self.announce(threshold.signal);
-        if self.reclaim(threshold, layout) {
+        let full_soon = self.full_soon(threshold.signal);
+        if let Some(time_left) = full_soon {
+            self.plan.notes.push(Note::FullSoon { signal: threshold.signal, time_left });
+        }
+        if full_soon.is_none() && self.reclaim(threshold, layout) {
             let reclaiming = Reclaiming {
                 threshold: threshold.id(),
                 since: snapshot.taken_at,
@@ -120,18 +128,27 @@ impl Pass<'_, '_> {
             return true;
         }
         for acting in &acting {
-            if let Some(at) = observations.get(&acting.signal).and_then(|seen| seen.observed_at) {
-                self.plan.stats_age.insert(acting.signal, snapshot.taken_at.since(at));
-            }
+            let seen = observations.get(&acting.signal);
+            self.note_age(acting.signal, seen.and_then(|seen| seen.observed_at));
         }
         self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
         false
     }
 
+    /// Notes how old the observation behind a threshold is that drives an eviction; with nobody to evict there is none to drive.
+    fn note_age(&mut self, signal: Signal, observed_at: Option<Time>) {
+        if let Some(at) = observed_at.filter(|_| !self.active.is_empty()) {
+            self.plan.stats_age.insert(signal, self.snapshot.taken_at.since(at));
+        }
+    }
+
     /// Whether the pass is skipped because the ends that the last one ordered are waited for.
     fn waits(&mut self) -> bool {
         let Some(waiting) = self.history.waiting.take() else { return false };
-        let is_victim = |workload: &Workload| waiting.workloads.contains(&workload.key);
+        // What was started again in the place of a victim is not waited for.
+        let is_victim = |workload: &Workload| {
+            workload.restarted.is_none() && waiting.workloads.contains(&workload.key)
+        };
         // What is left of a pod of which nothing runs has nothing more to give back but disk.
         let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
         let has_remains = |workload: &Workload| workload.dying.is_some() && is_victim(workload);
@@ -169,11 +186,8 @@ impl Pass<'_, '_> {
         observations: &Observations,
     ) -> Option<(Threshold, Reclaiming)> {
         let reclaiming = self.history.reclaiming.take()?;
-        let any_met = thresholds.iter().any(|threshold| {
-            observations
-                .get(&threshold.signal)
-                .is_some_and(|seen| threshold.is_met(seen.available, seen.capacity, true))
-        });
+        let any_met =
+            thresholds.iter().any(|threshold| pressure::is_met(threshold, observations, true));
         if !any_met {
             self.plan.notes.push(Note::ReclaimSufficed);
             return None;
@@ -246,28 +260,102 @@ impl Pass<'_, '_> {
             shortage,
             shown: Some((shortage.threshold, available)),
             need,
+            goal: u64::try_from(threshold.goal(capacity).ceil().max(0)).unwrap_or(u64::MAX),
+            capacity,
             grace,
+            evidence: None,
+            by_filling: false,
+            time_left: self.time_left(threshold.signal),
+            ranked_by: threshold.ranked_by(),
+            swapped: Swapped::of(&self.snapshot.node),
         };
-        let (dying, _) = choose::on_its_way(&need);
+        let OnItsWay { all: dying, assumed } = choose::on_its_way(&need);
         self.handle(&shortage, &threshold, capacity, dying, early);
         if self.active.is_empty() {
             self.plan.notes.push(Note::NothingActive);
             return;
         }
         let workloads = self.active.iter().copied();
-        let signal = threshold.signal;
-        let ranking = order(workloads, signal, layout, options, &self.history.growth);
+        let (signal, ranked_by) = (threshold.signal, need.ranked_by);
+        let since = pressure::met_since(&self.history.first_observed, &threshold.id());
+        let since = since.unwrap_or(self.snapshot.taken_at);
+        let evidence = Evidence::gather(self.snapshot, self.active, signal, layout, since, options);
+        let evidence = evidence.as_ref();
+        let growth = &self.history.growth;
+        let ranking = order(workloads, ranked_by, layout, options, growth, evidence);
         let listed = ranking.iter().take(LISTED).enumerate();
-        self.plan.ranking = listed.map(|(place, c)| c.shown(place, signal, options)).collect();
+        self.plan.ranking = listed.map(|(place, c)| c.shown(place, ranked_by, options)).collect();
         if ranking.len() > LISTED {
             let (candidates, listed) = (ranking.len() as u64, LISTED as u64);
             self.plan.notes.push(Note::MoreCandidates { candidates, listed });
         }
+        if assumed > 0 {
+            self.plan.notes.push(Note::DryRunFreed { freed: assumed, need: need.need });
+        }
         if dying >= need.need {
-            self.plan.notes.push(Note::DyingCovers { expected: dying, need: need.need });
+            if assumed < need.need {
+                self.plan.notes.push(Note::DyingCovers { expected: dying, need: need.need });
+            }
             return;
         }
-        choose::choose(&need, &ranking, dying, self.plan);
+        let incomplete = evidence.filter(|evidence| !evidence.is_complete());
+        let by_filling = incomplete.is_some_and(|evidence| evidence.has_culprit(self.active));
+        let need = Need { evidence, by_filling, ..need };
+        if let Some(Evidence { unknown, until, makes_do, .. }) = incomplete.filter(|_| !by_filling)
+        {
+            let (unknown, until) = (*unknown, *until);
+            self.plan.notes.push(if *makes_do {
+                Note::UsageNotMeasured { unknown }
+            } else {
+                Note::UsageAwaited { unknown, until }
+            });
+            if !makes_do {
+                choose::spare(&need, &ranking, self.plan);
+                return;
+            }
+        }
+        let most = self.most_victims(&need, dying > assumed);
+        choose::choose(&need, &ranking, dying, most, self.plan);
+        let chosen = self.plan.evictions().count();
+        let now = self.snapshot.taken_at;
+        let evictions = &mut self.history.evictions;
+        evictions.extend(core::iter::repeat_n(now, chosen));
+        // Of more the limit is reached all the same.
+        let most = self.limits.options().max_evictions_per_minute as usize;
+        evictions.drain(..evictions.len().saturating_sub(most));
+    }
+
+    /// How many may be evicted in this pass, by the pass's own limit and by that of a minute.
+    fn most_victims(&mut self, need: &Need<'_>, any_dying: bool) -> usize {
+        let options = self.limits.options();
+        let most = need.all_that_fill().unwrap_or(match options.victims {
+            Victims::One => 1,
+            Victims::Enough => options.max_victims as usize,
+        });
+        let (now, per_minute) = (self.snapshot.taken_at, options.max_evictions_per_minute);
+        self.history.evictions.retain(|at| now.since(*at) < MINUTE);
+        if per_minute == 0 {
+            return most;
+        }
+        let evictions = u32::try_from(self.history.evictions.len()).unwrap_or(u32::MAX);
+        let left = per_minute.saturating_sub(evictions);
+        if left > 0 {
+            return most.min(left as usize);
+        }
+        self.plan.notes.push(Note::EvictionRate { evictions, per_minute });
+        // The node must not run out because of a limit: the first goes, one after the other.
+        usize::from(need.shortage.strength == Strength::Hard && !any_dying)
+    }
+
+    /// Time until the filesystem behind a signal is full, where attribution is on and it is known.
+    fn time_left(&self, signal: Signal) -> Option<Millis> {
+        let attributes = self.limits.options().disk_attribution && signal.is_disk();
+        attributes.then(|| fill::time_left(self.snapshot, signal)).flatten()
+    }
+
+    /// The same when it is too short to wait for anything but an eviction.
+    fn full_soon(&self, signal: Signal) -> Option<Millis> {
+        self.time_left(signal).filter(|left| *left < fill::EVICTION_TAKES)
     }
 
     fn handle(
@@ -311,10 +399,11 @@ impl Pass<'_, '_> {
     fn act_early(&mut self, approach: Approach, layout: Option<FsLayout>) {
         let options = self.limits.options();
         if options.ladder.enabled {
-            let signal = approach.threshold.signal;
+            let signal = approach.threshold.ranked_by();
             let workloads = self.active.iter().copied();
             let fs = layout.unwrap_or(FsLayout::Single);
-            let ranking = order(workloads, signal, fs, options, &self.history.growth);
+            let growth = &self.history.growth;
+            let ranking = order(workloads, signal, fs, options, growth, None);
             ladder::climb(
                 self.snapshot,
                 &options.ladder,
@@ -346,11 +435,8 @@ impl Pass<'_, '_> {
         let rose = |now: Option<u64>, before: Option<u64>| matches!((now, before), (Some(now), Some(before)) if now > before);
         let stalls = rose(pressure.memory_some_us, self.history.totals.memory_some_us)
             || rose(pressure.io_some_us, self.history.totals.io_some_us);
-        let short = self.limits.thresholds().iter().any(|threshold| {
-            observations
-                .get(&threshold.signal)
-                .is_some_and(|seen| threshold.is_met(seen.available, seen.capacity, false))
-        });
+        let mut thresholds = self.limits.thresholds().iter();
+        let short = thresholds.any(|threshold| pressure::is_met(threshold, observations, false));
         if stalls && !short {
             self.plan.notes.push(Note::StallWithoutShortage);
         }

@@ -7,12 +7,13 @@
 //!                           node condition, which stays for the transition period
 //! ```
 use crate::{
-    History, Millis, Signal,
+    History, Millis, Quantity, Signal,
     history::{MetThreshold, ThresholdId},
-    limits::{Limits, Threshold},
+    limits::{AlsoBelow, Limits, Threshold},
     observe::Observations,
     plan::{
-        EventType, NodeCondition, NodeEvent, Note, Plan, Strength, ThresholdState, ThresholdStatus,
+        AlsoBelowStatus, EventType, NodeCondition, NodeEvent, Note, Plan, Strength, ThresholdState,
+        ThresholdStatus,
     },
     signal::NodeConditionType,
     snapshot::{FsLayout, Snapshot},
@@ -20,25 +21,36 @@ use crate::{
 use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
 
 /// The thresholds in force, in the order in which they are handled: memory first, hard before soft, then by signal.
+///
+/// Where there is no swap, or nothing is told of it, memory alone decides: waiting for swap to run short would leave the node to the OOM killer.
 pub(crate) fn in_force(
     limits: &Limits,
+    tells_swap: bool,
     layout: Option<FsLayout>,
     passes: u8,
     notes: &mut Vec<Note>,
 ) -> Vec<Threshold> {
     let mut thresholds = Vec::new();
+    let mut configured = BTreeSet::new();
     for threshold in limits.thresholds() {
         match threshold.signal {
             Signal::ContainerFsAvailable | Signal::ContainerFsInodesFree => {
                 notes.push(Note::ContainerFsOverridden { signal: threshold.signal });
+                configured.insert((threshold.signal, threshold.strength()));
             }
-            _ => thresholds.push(*threshold),
+            _ => {
+                let on_swap = |also: &AlsoBelow| also.signal == Signal::SwapAvailable;
+                let also = threshold.also.filter(|also| tells_swap || !on_swap(also));
+                thresholds.push(Threshold { also, ..*threshold });
+            }
         }
     }
-    if let Some(layout) = layout
-        && (passes > 0 || !limits.options().quirks.container_fs_from_second_pass)
-    {
+    if let Some(layout) = layout {
+        // The kubelet appends to a copy of its list, which counts from the second pass on; an entry that is there already it overwrites in place, for the first pass too.
+        let all = passes > 0 || !limits.options().quirks.container_fs_from_second_pass;
         let derived = container_fs(&thresholds, layout);
+        let derived =
+            derived.into_iter().filter(|t| all || configured.contains(&(t.signal, t.list)));
         thresholds.extend(derived);
     }
     thresholds.sort_by_key(|t| (!t.signal.is_memory(), t.strength(), t.signal, t.list));
@@ -63,6 +75,7 @@ fn container_fs(thresholds: &[Threshold], layout: FsLayout) -> [Threshold; 4] {
                 value: crate::limits::ThresholdValue::Amount(crate::Quantity::ZERO),
                 grace: Millis(0),
                 min_reclaim: None,
+                also: None,
                 inert: true,
             },
         }
@@ -100,15 +113,30 @@ pub(crate) fn judge(
             by_minimum_reclaim: false,
             since: None,
             grace_left: None,
+            also_below: None,
         };
-        if !threshold.inert
+        let second = second(threshold, observations);
+        status.also_below = second.status();
+        if let Second::Unknown { signal } = second {
+            plan.notes.push(Note::NoObservation { signal });
+        } else if !threshold.inert
             && let Some(seen) = observations.get(&threshold.signal)
         {
             status.threshold = Some(threshold.value.resolve(seen.capacity));
             status.available = Some(seen.available);
             status.state = ThresholdState::Clear;
-            let below = threshold.is_met(seen.available, seen.capacity, false);
+            let mut below = threshold.is_met(seen.available, seen.capacity, false);
+            if let Second::Enough { signal: also, available, threshold: bound } = second {
+                if below {
+                    let signal = threshold.signal;
+                    let threshold = bound;
+                    let note = Note::NotShortOfBoth { signal, also, available, threshold };
+                    plan.notes.push(note);
+                }
+                below = false;
+            }
             status.by_minimum_reclaim = !below
+                && !matches!(second, Second::Enough { .. })
                 && history.met.contains(&id)
                 && threshold.is_met(seen.available, seen.capacity, true);
             if below || status.by_minimum_reclaim {
@@ -148,7 +176,53 @@ pub(crate) fn judge(
     acting
 }
 
-fn met_since(met: &[MetThreshold], id: &ThresholdId) -> Option<crate::Time> {
+/// Where the second signal of a threshold stands.
+#[derive(Clone, Copy, Debug)]
+enum Second {
+    /// The threshold is on one signal.
+    None,
+    /// Nothing was observed of it.
+    Unknown { signal: Signal },
+    /// It is short too.
+    Short { signal: Signal, available: u64, threshold: Quantity },
+    /// There is enough of it.
+    Enough { signal: Signal, available: u64, threshold: Quantity },
+}
+
+impl Second {
+    fn status(self) -> Option<AlsoBelowStatus> {
+        let (signal, threshold, available) = match self {
+            Second::None => return None,
+            Second::Unknown { signal } => (signal, None, None),
+            Second::Short { signal, available, threshold }
+            | Second::Enough { signal, available, threshold } => {
+                (signal, Some(threshold), Some(available))
+            }
+        };
+        Some(AlsoBelowStatus { signal, threshold, available })
+    }
+}
+
+fn second(threshold: &Threshold, observations: &Observations) -> Second {
+    let Some(AlsoBelow { signal, value }) = threshold.also else { return Second::None };
+    let Some(seen) = observations.get(&signal) else { return Second::Unknown { signal } };
+    let (available, threshold) = (seen.available, value.resolve(seen.capacity));
+    if threshold > Quantity::count(available) {
+        Second::Short { signal, available, threshold }
+    } else {
+        Second::Enough { signal, available, threshold }
+    }
+}
+
+/// Whether less than its value (with the minimum reclaim on top, if asked for) is left of the threshold's signal, and of the second one where it has one.
+pub(crate) fn is_met(threshold: &Threshold, observations: &Observations, with_min: bool) -> bool {
+    let seen = observations.get(&threshold.signal);
+    seen.is_some_and(|seen| threshold.is_met(seen.available, seen.capacity, with_min))
+        && matches!(second(threshold, observations), Second::None | Second::Short { .. })
+}
+
+/// Since when a threshold is met, if it is.
+pub(crate) fn met_since(met: &[MetThreshold], id: &ThresholdId) -> Option<crate::Time> {
     met.iter().find(|met| met.threshold == *id).map(|met| met.since)
 }
 

@@ -5,21 +5,26 @@
 //! memory, disk   no statistics · over its request · lowest priority · most above its request
 //! tasks          lowest priority · no statistics · most processes
 //! ```
+//! For swap, and for memory that counts as short only together with swap, what is swapped out counts as usage.
 //! Between "priority" and "most", `preferences` puts what the owner says, and the attributed ranking puts growth.
 //! The attributed ranking also puts candidates without statistics last: on a machine without a source of pods they are cgroups that have just gone.
+//! Among equals, what was started again after ebb had evicted it comes first: it was chosen a moment ago.
 //! Ties fall by identity, never by the order of a list.
 use crate::{
-    History, Limits, Quantity, Signal, Snapshot,
-    beyond::growth::Finder,
+    History, Limits, Millis, Quantity, Signal, Snapshot,
+    beyond::{fill::Evidence, growth::Finder},
     history::Growth,
     layout::layout,
     limits::{Options, Ranking},
-    plan::{RankKey, Ranked},
+    observe,
+    plan::{RankKey, Ranked, Strength},
     quantity::Format,
     request::{Requestable, request},
     signal::Resource,
     snapshot::{FsLayout, Preference, Workload, WorkloadKey},
-    usage::usage,
+    swap::Swapped,
+    usage::{expected_free, usage},
+    worth::least_of_threshold,
 };
 use alloc::{collections::BTreeSet, vec::Vec};
 use core::cmp::{Ordering, Reverse};
@@ -41,8 +46,18 @@ pub(crate) struct Candidate<'a> {
     growth: Option<i64>,
     /// Growth in powers of two above the least that counts, so that equal leaks compare by size.
     growth_class: u32,
+    /// What it has swapped out, where that counts.
+    swapped: Option<u64>,
     /// Usage less what was asked for, in billionths.
     above: i128,
+    /// What it added to the filesystem that is short, if it is one of those that fill it; with the time and its part of the loss.
+    filled: Option<(u64, Millis, u8)>,
+    /// It fills it where nobody looks.
+    hides: bool,
+    /// Nobody knows what it uses of the filesystem that is short.
+    unknown: bool,
+    /// The usage of somebody is unknown: who fills the filesystem decides.
+    by_filling: bool,
 }
 
 /// Puts workloads in order, the first victim first.
@@ -52,15 +67,18 @@ pub(crate) fn order<'a>(
     layout: FsLayout,
     options: &Options,
     growth: &[Growth],
+    evidence: Option<&Evidence<'_>>,
 ) -> Vec<Candidate<'a>> {
     let mut growth = Finder::new(growth);
     let candidate = |workload: &'a Workload| {
         let growth = growth.find(&workload.key);
-        Candidate::new(workload, signal, layout, options, growth)
+        Candidate::new(workload, signal, layout, options, growth, evidence)
     };
-    let mut candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
-    candidates.sort_unstable_by(|a, b| a.compare(b, signal, options));
-    candidates
+    let candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
+    // Places are moved and not candidates, which are large.
+    let mut places: Vec<&Candidate<'a>> = candidates.iter().collect();
+    places.sort_unstable_by(|a, b| a.compare(b, signal, options));
+    places.into_iter().copied().collect()
 }
 
 /// The order in which active workloads would be ended for a signal.
@@ -72,22 +90,49 @@ pub fn rank(
 ) -> Vec<Ranked> {
     let options = limits.options();
     let layout = layout(snapshot, history.layout).ok().flatten().unwrap_or(FsLayout::Single);
-    let active = snapshot.workloads.iter().filter(|workload| !workload.is_finished());
-    let ranking = order(active, signal, layout, options, &history.growth);
+    let active: Vec<&Workload> =
+        snapshot.workloads.iter().filter(|workload| !workload.is_finished()).collect();
+    // Without a threshold that is met, what was measured at any time is as good as it gets.
+    let met = history.first_observed.iter().filter(|met| met.threshold.signal == signal);
+    let since = met.map(|met| met.since).min().unwrap_or_default();
+    let evidence = Evidence::gather(snapshot, &active, signal, layout, since, options);
+    let active = active.into_iter();
+    let signal = ranked_by(snapshot, limits, signal);
+    let ranking = order(active, signal, layout, options, &history.growth, evidence.as_ref());
     let shown =
         |(place, candidate): (usize, &Candidate<'_>)| candidate.shown(place, signal, options);
     ranking.iter().enumerate().map(shown).collect()
 }
 
-/// Who would be ended for a signal when nobody is left to decide, in this order: everyone active but those who must never be.
+/// The signal by which workloads are ranked when `signal` is short.
+fn ranked_by(snapshot: &Snapshot, limits: &Limits, signal: Signal) -> Signal {
+    let threshold = limits.thresholds().iter().find(|threshold| threshold.signal == signal);
+    match threshold {
+        Some(threshold) if observe::tells_swap(snapshot) => threshold.ranked_by(),
+        _ => signal,
+    }
+}
+
+/// Who would be ended for a signal when nobody is left to decide, in this order: everyone active but those who must never be, and those who would free nothing that matters.
 pub fn last_resort(
     snapshot: &Snapshot,
     limits: &Limits,
     history: &History,
     signal: Signal,
 ) -> Vec<WorkloadKey> {
+    let capacity = snapshot.signals.get(&signal).and_then(|seen| seen.capacity);
+    let hard = limits.thresholds().iter().filter(|t| t.signal == signal);
+    let hard = hard.filter(|t| t.strength() == Strength::Hard).map(|t| t.goal(capacity).ceil());
+    let threshold = u64::try_from(hard.max().unwrap_or(0)).unwrap_or(0);
+    let least = least_of_threshold(threshold, limits.options().min_freed_of_threshold);
+    let layout = layout(snapshot, history.layout).ok().flatten().unwrap_or(FsLayout::Single);
+    let (ranked_by, swapped) = (ranked_by(snapshot, limits, signal), Swapped::of(&snapshot.node));
+    let is_spared = |workload: &&Workload| {
+        let free = expected_free(workload, ranked_by, layout, swapped);
+        !workload.may_be_ended() || free.is_some_and(|free| free < least)
+    };
     let spared: BTreeSet<&WorkloadKey> =
-        snapshot.workloads.iter().filter(|w| !w.may_be_ended()).map(|w| &w.key).collect();
+        snapshot.workloads.iter().filter(is_spared).map(|w| &w.key).collect();
     let ranked = rank(snapshot, limits, history, signal).into_iter().map(|ranked| ranked.workload);
     ranked.filter(|key| !spared.contains(key)).collect()
 }
@@ -99,9 +144,14 @@ impl<'a> Candidate<'a> {
         layout: FsLayout,
         options: &Options,
         growth: Option<&Growth>,
+        evidence: Option<&Evidence<'_>>,
     ) -> Candidate<'a> {
         let resource = signal.resource();
-        let used = usage(workload, signal, layout);
+        let standing = evidence.map(|evidence| evidence.standing(workload));
+        let used = match standing {
+            Some(standing) => standing.usage,
+            None => usage(workload, signal, layout),
+        };
         let asked = Requestable::of(resource).map(|kind| request(workload, kind));
         let request = asked.unwrap_or(Quantity::whole(0, Format::DecimalSi));
         let amount = Quantity::count(used.unwrap_or_default());
@@ -124,8 +174,17 @@ impl<'a> Candidate<'a> {
             priority: workload.priority(),
             preference: if options.preferences { workload.preference } else { Preference::Neutral },
             growth,
+            swapped: swapped_out(workload, signal),
             growth_class: if steps == 0 { 0 } else { steps.ilog2() + 1 },
             above: amount.minus(subtracted).nanos(),
+            filled: standing.zip(evidence).and_then(|(standing, evidence)| {
+                let added = standing.added?;
+                let (over, percent) = evidence.share(added);
+                Some((added, over, percent))
+            }),
+            hides: standing.is_some_and(|standing| standing.hides),
+            unknown: standing.is_some() && used.is_none(),
+            by_filling: evidence.is_some_and(|evidence| !evidence.is_complete()),
         }
     }
 
@@ -137,17 +196,34 @@ impl<'a> Candidate<'a> {
         let preference = self.preference.cmp(&other.preference);
         let growth =
             if attributed { other.growth_class.cmp(&self.growth_class) } else { Ordering::Equal };
+        let filled = |of: &Candidate<'_>| of.filled.map(|(added, ..)| added);
+        let fills = filled(other).cmp(&filled(self));
         let both = self.found && other.found;
-        let order = if signal.resource() == Resource::Pids {
+        let order = if self.by_filling {
+            // Whoever fills it comes first, and whoever nobody knows anything of last.
+            let does = other.filled.is_some().cmp(&self.filled.is_some());
+            if self.filled.is_some() {
+                does.then(priority).then(preference).then(fills)
+            } else {
+                let exceeds = if both { other.exceeds.cmp(&self.exceeds) } else { Ordering::Equal };
+                let most = if both { other.above.cmp(&self.above) } else { Ordering::Equal };
+                let known = self.unknown.cmp(&other.unknown);
+                does.then(known).then(exceeds).then(priority).then(preference).then(most)
+            }
+        } else if signal.resource() == Resource::Pids {
             let most =
                 if both { Reverse(self.usage).cmp(&Reverse(other.usage)) } else { Ordering::Equal };
             priority.then(preference).then(found).then(growth).then(most)
         } else {
             let exceeds = if both { other.exceeds.cmp(&self.exceeds) } else { Ordering::Equal };
             let most = if both { other.above.cmp(&self.above) } else { Ordering::Equal };
-            found.then(exceeds).then(priority).then(preference).then(growth).then(most)
+            let class = found.then(exceeds).then(priority).then(preference);
+            class.then(growth).then(fills).then(most)
         };
-        order.then_with(|| self.workload.key.cmp(&other.workload.key))
+        let restarted = |of: &Candidate<'_>| Reverse(of.workload.restarted);
+        order
+            .then_with(|| restarted(self).cmp(&restarted(other)))
+            .then_with(|| self.workload.key.cmp(&other.workload.key))
     }
 
     /// Whether it grows fast enough to count as a cause.
@@ -160,11 +236,34 @@ impl<'a> Candidate<'a> {
         self.found && self.usage == 0
     }
 
+    /// What it is known to use of what is short; `None` when that is unknown.
+    pub(crate) fn known_usage(&self) -> Option<u64> {
+        self.found.then_some(self.usage)
+    }
+
+    /// What of the filesystem that is short comes back with it; `None` when that is unknown.
+    ///
+    /// Who fills it has more by now than was measured: at least what it added, and nobody knows how much if only its writing shows.
+    pub(crate) fn frees_of_disk(&self) -> Option<u64> {
+        let added = self.filled.map_or(0, |(added, ..)| added);
+        self.known_usage().filter(|_| !self.hides).map(|usage| usage.max(added))
+    }
+
+    /// Whether it is one of those that fill the filesystem that is short.
+    pub(crate) fn fills(&self) -> bool {
+        self.filled.is_some()
+    }
+
     /// The keys in the order in which they are compared.
     pub(crate) fn keys(&self, signal: Signal, options: &Options) -> Vec<RankKey> {
-        let mut keys = Vec::with_capacity(6);
+        let mut keys = Vec::with_capacity(7);
         let stats = RankKey::Stats { found: self.found };
         let pids = signal.resource() == Resource::Pids;
+        let filled =
+            self.filled.map(|(added, over, percent)| RankKey::Filled { added, over, percent });
+        if self.by_filling {
+            keys.extend(filled);
+        }
         if !pids {
             keys.push(stats);
             if self.found {
@@ -187,6 +286,10 @@ impl<'a> Candidate<'a> {
         {
             keys.push(RankKey::Growth { per_second });
         }
+        if !self.by_filling {
+            keys.extend(filled);
+        }
+        keys.extend(self.swapped.map(|bytes| RankKey::Swapped { bytes }));
         if self.found {
             keys.push(if pids {
                 RankKey::Processes { count: self.usage }
@@ -194,6 +297,7 @@ impl<'a> Candidate<'a> {
                 RankKey::AboveRequest { above: clamp(self.above.div_euclid(1_000_000_000)) }
             });
         }
+        keys.extend(self.workload.restarted.map(|at| RankKey::Restarted { at }));
         keys
     }
 
@@ -202,10 +306,16 @@ impl<'a> Candidate<'a> {
         Ranked {
             place: u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1),
             workload: self.workload.key.clone(),
-            signal,
+            signal: Some(signal),
             keys: self.keys(signal, options),
         }
     }
+}
+
+/// What a workload has swapped out, where it is ranked by that.
+fn swapped_out(workload: &Workload, signal: Signal) -> Option<u64> {
+    let counts = matches!(signal, Signal::SwapAvailable | Signal::MemoryWithSwapAvailable);
+    workload.stats.as_ref().filter(|_| counts)?.memory?.swap
 }
 
 /// The rate of a resource whose growth is followed.
@@ -213,7 +323,7 @@ fn rate_of(growth: &Growth, resource: Resource) -> Option<i64> {
     match resource {
         Resource::Memory => growth.memory_rate,
         Resource::Pids => growth.process_rate,
-        Resource::EphemeralStorage | Resource::Inodes => None,
+        Resource::Swap | Resource::EphemeralStorage | Resource::Inodes => None,
     }
 }
 

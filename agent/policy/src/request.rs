@@ -16,12 +16,12 @@ pub(crate) enum Requestable {
 }
 
 impl Requestable {
-    /// The one behind a node resource; inodes and processes cannot be asked for.
+    /// The one behind a node resource; swap, inodes and processes cannot be asked for.
     pub(crate) fn of(resource: Resource) -> Option<Requestable> {
         match resource {
             Resource::Memory => Some(Requestable::Memory),
             Resource::EphemeralStorage => Some(Requestable::EphemeralStorage),
-            Resource::Inodes | Resource::Pids => None,
+            Resource::Swap | Resource::Inodes | Resource::Pids => None,
         }
     }
 }
@@ -44,6 +44,8 @@ pub(crate) fn request(workload: &Workload, resource: Requestable) -> Quantity {
         return request;
     }
     let request = match workload.pod_resources.as_deref().filter(|pod| has_pod_level(pod)) {
+        // What containers ask for does not count then, and local storage cannot be asked for by the pod.
+        Some(_) if resource == Requestable::EphemeralStorage => None,
         Some(pod) => pod.requests.get(resource),
         None => peak(&workload.containers, |container| container.requests.get(resource)),
     };
@@ -54,17 +56,17 @@ pub(crate) fn request(workload: &Workload, resource: Requestable) -> Quantity {
     }
 }
 
-/// The limit of local storage of all containers together; `None` when no container has one.
+/// The limit of local storage of all containers together; `None` when no container has one. Overhead only on top of something: a limit of zero stays zero.
 pub(crate) fn storage_limit(workload: &Workload) -> Option<Quantity> {
     let resource = Requestable::EphemeralStorage;
     let limit = peak(&workload.containers, |container| container.limits.get(resource))?;
     match workload.overhead.as_deref().and_then(|overhead| overhead.get(resource)) {
-        Some(overhead) => Some(limit.plus(overhead)),
-        None => Some(limit),
+        Some(overhead) if !limit.is_zero() => Some(limit.plus(overhead)),
+        _ => Some(limit),
     }
 }
 
-/// Whether resources are set for the pod as a whole. Local storage cannot be.
+/// Whether resources are set for the pod as a whole; local storage set there counts for nothing.
 fn has_pod_level(resources: &Resources) -> bool {
     [resources.requests, resources.limits]
         .iter()

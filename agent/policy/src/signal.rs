@@ -1,7 +1,7 @@
-//! What can run short on a node: the kubelet's eviction signals, and what each one maps to.
+//! What can run short on a node: the kubelet's eviction signals and two on swap, and what each one maps to.
 use core::fmt;
 
-/// An eviction signal, by the kubelet's name. The operator is always "less than".
+/// An eviction signal, by the kubelet's name where the kubelet has it. The operator is always "less than".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub enum Signal {
@@ -11,6 +11,12 @@ pub enum Signal {
     /// Bytes of memory left below the limit of all pods together; never set by a user.
     #[cfg_attr(feature = "json", serde(rename = "allocatableMemory.available"))]
     AllocatableMemoryAvailable,
+    /// Bytes that swap can still take off memory; unknown on a node without swap. Not the kubelet's.
+    #[cfg_attr(feature = "json", serde(rename = "swap.available"))]
+    SwapAvailable,
+    /// `memory.available` and `swap.available` together, bytes. Not the kubelet's.
+    #[cfg_attr(feature = "json", serde(rename = "memoryWithSwap.available"))]
+    MemoryWithSwapAvailable,
     /// Bytes free on the filesystem of the kubelet's root directory.
     #[cfg_attr(feature = "json", serde(rename = "nodefs.available"))]
     NodeFsAvailable,
@@ -44,6 +50,8 @@ pub enum Signal {
 pub enum Resource {
     /// Memory, in bytes.
     Memory,
+    /// Swap space, in bytes.
+    Swap,
     /// Local disk, in bytes.
     EphemeralStorage,
     /// Filesystem inodes, a count.
@@ -67,9 +75,11 @@ pub enum NodeConditionType {
 
 impl Signal {
     /// Every signal, in the order in which ebb handles those that the kubelet leaves unordered.
-    pub const ALL: [Signal; 9] = [
+    pub const ALL: [Signal; 11] = [
         Signal::MemoryAvailable,
         Signal::AllocatableMemoryAvailable,
+        Signal::SwapAvailable,
+        Signal::MemoryWithSwapAvailable,
         Signal::NodeFsAvailable,
         Signal::NodeFsInodesFree,
         Signal::ImageFsAvailable,
@@ -79,11 +89,13 @@ impl Signal {
         Signal::PidAvailable,
     ];
 
-    /// The kubelet's name of the signal.
+    /// The name of the signal, the kubelet's where it has one.
     pub const fn name(self) -> &'static str {
         match self {
             Signal::MemoryAvailable => "memory.available",
             Signal::AllocatableMemoryAvailable => "allocatableMemory.available",
+            Signal::SwapAvailable => "swap.available",
+            Signal::MemoryWithSwapAvailable => "memoryWithSwap.available",
             Signal::NodeFsAvailable => "nodefs.available",
             Signal::NodeFsInodesFree => "nodefs.inodesFree",
             Signal::ImageFsAvailable => "imagefs.available",
@@ -102,7 +114,10 @@ impl Signal {
     /// The resource that is short when the signal is low.
     pub const fn resource(self) -> Resource {
         match self {
-            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => Resource::Memory,
+            Signal::MemoryAvailable
+            | Signal::AllocatableMemoryAvailable
+            | Signal::MemoryWithSwapAvailable => Resource::Memory,
+            Signal::SwapAvailable => Resource::Swap,
             Signal::NodeFsAvailable | Signal::ImageFsAvailable | Signal::ContainerFsAvailable => {
                 Resource::EphemeralStorage
             }
@@ -116,15 +131,20 @@ impl Signal {
     /// The node condition that the signal raises.
     pub const fn condition(self) -> NodeConditionType {
         match self.resource() {
-            Resource::Memory => NodeConditionType::MemoryPressure,
+            Resource::Memory | Resource::Swap => NodeConditionType::MemoryPressure,
             Resource::EphemeralStorage | Resource::Inodes => NodeConditionType::DiskPressure,
             Resource::Pids => NodeConditionType::PidPressure,
         }
     }
 
-    /// Whether the signal is about memory; such signals are handled before all others.
+    /// Whether the signal is about memory or swap; such signals are handled before all others.
     pub const fn is_memory(self) -> bool {
-        matches!(self.resource(), Resource::Memory)
+        matches!(self.resource(), Resource::Memory | Resource::Swap)
+    }
+
+    /// Whether the kubelet has no such signal.
+    pub const fn is_beyond_kubelet(self) -> bool {
+        matches!(self, Signal::SwapAvailable | Signal::MemoryWithSwapAvailable)
     }
 
     /// Whether the signal is about a filesystem, its bytes or its inodes.
@@ -144,6 +164,7 @@ impl Resource {
     pub const fn name(self) -> &'static str {
         match self {
             Resource::Memory => "memory",
+            Resource::Swap => "swap",
             Resource::EphemeralStorage => "ephemeral-storage",
             Resource::Inodes => "inodes",
             Resource::Pids => "pids",

@@ -39,6 +39,11 @@ impl Workload {
         !self.is_critical() && self.protected.is_none()
     }
 
+    /// Whether ebb has told all of it to end.
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.is_some_and(|dying| dying.is_whole())
+    }
+
     /// Whether nothing of it runs or will run any more.
     pub fn is_finished(&self) -> bool {
         match self.state {

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  cgroup ─ SIGKILL each ─ cgroup.kill ───────────┐
-//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► ended, and told ─► process_mrelease each
+//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► ended, and told ─► release
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
 
 use super::ladder::{self, Rung};
+use super::marks::Marks;
 use super::pidfd::PidFd;
 use super::victim::{HeldCgroup, Victim};
 use crate::clock::Boot;
@@ -70,8 +71,8 @@ pub(super) trait Hand: Send {
     fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)>;
     /// Asks the victim to end.
     fn terminate(&self, victim: Victim) -> io::Result<Ended>;
-    /// Takes a step below ending it.
-    fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended>;
+    /// Takes a step below ending it, noted in `marks`.
+    fn step(&self, victim: Victim, rung: Rung, marks: &Marks) -> io::Result<Ended>;
 }
 
 /// Acts.
@@ -91,7 +92,7 @@ impl Hand for DryRun {
         Ok(Ended::now(Method::DryRun))
     }
 
-    fn step(&self, _: Victim, _: Rung) -> io::Result<Ended> {
+    fn step(&self, _: Victim, _: Rung, _: &Marks) -> io::Result<Ended> {
         Ok(Ended::now(Method::DryRun))
     }
 }
@@ -131,7 +132,7 @@ impl Hand for Enforce {
         Ok(Ended::now(Method::Terminate))
     }
 
-    fn step(&self, victim: Victim, rung: Rung) -> io::Result<Ended> {
+    fn step(&self, victim: Victim, rung: Rung, marks: &Marks) -> io::Result<Ended> {
         let Victim::Cgroups(held) = victim else {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -139,7 +140,7 @@ impl Hand for Enforce {
             ));
         };
         for cgroup in &held {
-            ladder::take(cgroup, rung)?;
+            ladder::take(cgroup, rung, marks)?;
         }
         let method = match rung {
             Rung::Reclaim { .. } => Method::Reclaim,

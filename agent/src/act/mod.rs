@@ -6,11 +6,14 @@
 //! Whether the memory came back is seen by the loop, which looks at the node anyway.
 
 mod end;
+mod guard;
 mod ladder;
 pub mod logs;
+mod marks;
 mod myself;
 mod pidfd;
 mod ready;
+mod release;
 pub mod runtime;
 mod victim;
 mod watchdog;
@@ -20,14 +23,18 @@ pub use end::{Ended, Method};
 pub use ladder::Rung;
 pub use myself::protect;
 pub use victim::{Payload, Refusal, Target, members};
-pub use watchdog::{LastResort, Lifeline, guard};
-pub use worker::{Jobs, start};
+pub use watchdog::{LastResort, Lifeline};
+pub use worker::{Crew, Jobs, start};
 
 use crate::clock::Boot;
 use crate::sense::Roots;
+use crate::sense::file::read_once;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use crate::sense::psi;
+use ebb_policy::StallShare;
 use end::{DryRun, Enforce, Hand};
+use marks::Marks;
 use pidfd::PidFd;
 use ready::Ready;
 use serde::Serialize;
@@ -58,7 +65,7 @@ pub enum Step {
 }
 
 /// What must be true of the node for a job to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "signal")]
 pub enum Need {
     /// Available memory is below this many bytes.
@@ -66,10 +73,34 @@ pub enum Need {
         /// The threshold, in bytes.
         bytes: u64,
     },
+    /// Swap can take less than this many bytes more.
+    SwapBelow {
+        /// The threshold, in bytes.
+        bytes: u64,
+    },
+    /// Available memory and swap together are below this many bytes.
+    MemoryWithSwapBelow {
+        /// The threshold, in bytes.
+        bytes: u64,
+    },
+    /// Both are below their thresholds: available memory, and swap where there still is any.
+    MemoryAndSwapBelow {
+        /// The threshold on memory, in bytes.
+        bytes: u64,
+        /// The threshold on swap, in bytes.
+        swap: u64,
+    },
     /// Fewer than this many threads can still be made.
     PidsBelow {
         /// The threshold, in threads.
         count: u64,
+    },
+    /// Memory pressure of a cgroup is above its limit.
+    MemoryPressureAbove {
+        /// Its path from the root of the hierarchy.
+        cgroup: String,
+        /// The limit of `full avg10`, hundredths of a percent.
+        limit: StallShare,
     },
 }
 
@@ -101,9 +132,22 @@ pub enum NotDone {
         /// What the need asked for.
         threshold: u64,
     },
+    /// The memory pressure of the cgroup had gone.
+    #[error("not needed any more: memory pressure of {cgroup} is {full_avg10}, its limit {limit}")]
+    PressureGone {
+        /// The cgroup.
+        cgroup: String,
+        /// Its `full avg10`.
+        full_avg10: StallShare,
+        /// The limit of it.
+        limit: StallShare,
+    },
     /// Whether the need exists could not be told, and unknown is no reason to kill.
     #[error("cannot tell whether it is still needed: {0}")]
     UnknownNeed(#[source] io::Error),
+    /// The thread that was to do it hangs. What comes after it is done by another.
+    #[error("the thread that was to do it hangs")]
+    Hung,
     /// The kernel refused.
     #[error("the kernel refused: {0}")]
     Failed(#[source] io::Error),
@@ -129,7 +173,8 @@ pub struct Actor {
     node: NodeSensor,
     hand: Box<dyn Hand>,
     ready: Ready,
-    /// Killed, and not asked for their memory yet.
+    marks: Marks,
+    /// Killed, and not handed on yet to have their memory taken back.
     dying: Vec<PidFd>,
 }
 
@@ -149,8 +194,16 @@ impl Actor {
             node: NodeSensor::open(roots)?,
             hand,
             ready: Ready::default(),
+            marks: Marks::default(),
             dying: Vec::new(),
         })
+    }
+
+    /// Keeps in `state` what has to be put back on cgroups that cannot carry a mark of it.
+    #[must_use]
+    pub fn with_state(mut self, state: &Path) -> Self {
+        self.marks = Marks::within(state, &self.roots.proc);
+        self
     }
 
     /// Undoes the steps that an earlier run left on the cgroup at `path`; returns whether there were any.
@@ -158,30 +211,25 @@ impl Actor {
     /// # Errors
     /// What the kernel says when they cannot be undone.
     pub fn release_left_over(&self, id: u64, path: &Path) -> io::Result<bool> {
-        if !ladder::is_marked(path) {
+        if self.marks.get(id, path)?.is_none() {
             return Ok(false);
         }
         let target = Target::Cgroup { id, path: path.to_owned() };
-        match Victim::hold(&target, &self.roots.proc) {
-            Ok(victim) => self.hand.step(victim, Rung::Release).map(|_| true),
-            // Gone, or protected and so never stepped on by us.
+        match Victim::hold_to_release(&target, &self.roots.proc) {
+            Ok(victim) => self.hand.step(victim, Rung::Release, &self.marks).map(|_| true),
+            // It is gone.
             Err(_) => Ok(false),
         }
     }
 
     /// Takes hold of `target` because a job for it may come any moment; nothing else is done to it.
     pub fn hold_ready(&mut self, target: &Target) {
-        self.ready.hold(target, &self.roots.proc);
+        self.ready.hold(target, &self.roots);
     }
 
-    /// Takes back at once what those killed last still hold: the dying may wait for a processor, their memory need not.
-    ///
-    /// Takes as long as the kernel does, so whoever is to know of the kill is told before.
-    pub fn release_memory(&mut self) {
-        for process in self.dying.drain(..) {
-            // One that is gone has given its memory back itself.
-            let _ = process.release_memory();
-        }
+    /// Those killed last, whose memory can be taken back at once: the dying may wait for a processor, their memory need not.
+    fn take_dying(&mut self) -> Vec<PidFd> {
+        std::mem::take(&mut self.dying)
     }
 
     /// Does one job: hold, check, act.
@@ -192,11 +240,14 @@ impl Actor {
     }
 
     fn try_perform(&mut self, job: &Job) -> Result<Ended, NotDone> {
-        let victim = match self.ready.take(&job.target) {
-            Some(victim) => victim,
-            None => Victim::hold(&job.target, &self.roots.proc)?,
+        let victim = match (job.step, self.ready.take(&job.target, &self.roots)) {
+            (_, Some(victim)) => victim,
+            (Step::Rung(Rung::Release), None) => {
+                Victim::hold_to_release(&job.target, &self.roots.proc)?
+            }
+            (_, None) => Victim::hold(&job.target, &self.roots)?,
         };
-        if let Some(need) = job.need {
+        if let Some(need) = &job.need {
             self.check_need(need)?;
         }
         match job.step {
@@ -205,24 +256,54 @@ impl Actor {
                 ended
             }),
             Step::Terminate => self.hand.terminate(victim),
-            Step::Rung(rung) => self.hand.step(victim, rung),
+            Step::Rung(rung) => self.hand.step(victim, rung, &self.marks),
         }
         .map_err(NotDone::Failed)
     }
 
-    fn check_need(&mut self, need: Need) -> Result<(), NotDone> {
+    fn check_need(&mut self, need: &Need) -> Result<(), NotDone> {
         let unknown = |what: &str| {
             NotDone::UnknownNeed(io::Error::new(io::ErrorKind::NotFound, what.to_owned()))
         };
-        let (available, threshold) = match need {
+        let (available, threshold) = match *need {
             Need::MemoryBelow { bytes } => {
                 let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
                 let available = memory.available_by(self.measure);
                 (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
             }
+            Need::SwapBelow { bytes } => {
+                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                (memory.swap_available().ok_or_else(|| unknown("no swap is told of"))?, bytes)
+            }
+            Need::MemoryWithSwapBelow { bytes } => {
+                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let available = memory.with_swap_available(self.measure);
+                (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
+            }
+            Need::MemoryAndSwapBelow { bytes, swap } => {
+                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                match memory.swap_available() {
+                    // What is short is not memory as long as swap has room.
+                    Some(available) if available >= swap => (available, swap),
+                    _ => {
+                        let available = memory.available_by(self.measure);
+                        (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
+                    }
+                }
+            }
             Need::PidsBelow { count } => {
                 let reading = self.node.read().map_err(NotDone::UnknownNeed)?;
                 (reading.pids_available().ok_or_else(|| unknown("no thread count"))?, count)
+            }
+            Need::MemoryPressureAbove { ref cgroup, limit } => {
+                let path = psi::of_cgroup(&self.roots.cgroup, cgroup);
+                let text = read_once(&path).map_err(NotDone::UnknownNeed)?;
+                let full_avg10 = psi::full_avg10(&text);
+                let full_avg10 = full_avg10.ok_or_else(|| unknown("no pressure is told of"))?;
+                if full_avg10 > limit {
+                    return Ok(());
+                }
+                return Err(NotDone::PressureGone { cgroup: cgroup.clone(), full_avg10, limit });
             }
         };
         if available < threshold {
@@ -237,8 +318,8 @@ impl Actor {
 ///
 /// # Errors
 /// It is gone, a process in it is protected, or what the kernel says.
-pub fn end_leftover(target: &Target, proc: &Path) -> Result<Ended, NotDone> {
-    let (ended, _) = Enforce.kill(Victim::hold(target, proc)?).map_err(NotDone::Failed)?;
+pub fn end_leftover(target: &Target, roots: &Roots) -> Result<Ended, NotDone> {
+    let (ended, _) = Enforce.kill(Victim::hold(target, roots)?).map_err(NotDone::Failed)?;
     Ok(ended)
 }
 

@@ -3,18 +3,26 @@
 //! Each measure is its own; one that is refused is reported and costs only itself.
 
 use nix::sys::mman::{MlockAllFlags, mlockall};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use std::path::Path;
 
 /// The value the kubelet and container runtimes give themselves: killed last, but not untouchable.
 const OOM_SCORE_ADJ: i32 = -999;
 
-/// Descriptors wanted: two for each cgroup that is held.
-const OPEN_FILES: u64 = 65_536;
+/// What came of [`protect`].
+#[derive(Debug)]
+pub struct Protected {
+    /// What could not be done, each with its reason.
+    pub refused: Vec<String>,
+    /// Memory that is mapped later is locked without `CAP_IPC_LOCK`.
+    pub memlock: bool,
+    /// Threads may become real-time without `CAP_SYS_NICE`.
+    pub rtprio: bool,
+}
 
-/// Protects the calling process, once start-up is over, and returns what could not be done, each with its reason.
+/// Protects the calling process and the threads that it starts from here on.
 #[must_use]
-pub fn protect(proc: &Path) -> Vec<String> {
+pub fn protect(proc: &Path) -> Protected {
     release_start_up_memory();
     let mut refused = Vec::new();
     let mut note = |what: &str, result: Result<(), String>| {
@@ -22,12 +30,21 @@ pub fn protect(proc: &Path) -> Vec<String> {
             refused.push(format!("{what}: {why}"));
         }
     };
+    // What these limits allow takes no capability later.
+    let memlock = raise(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY);
+    let rtprio = raise(Resource::RLIMIT_RTPRIO, Turn::Kill as libc::rlim_t);
     note("keep memory resident (mlockall)", lock_memory());
     let score = std::fs::write(proc.join("self/oom_score_adj"), OOM_SCORE_ADJ.to_string());
     note("set oom_score_adj to -999", score.map_err(|e| e.to_string()));
     note("run before others (nice -20)", raise_priority().map_err(|e| e.to_string()));
     note("raise the limit of open files", raise_open_files().map_err(|e| e.to_string()));
-    refused
+    Protected { refused, memlock, rtprio }
+}
+
+/// Raises a limit to `least` unless it is as high; whether it is then.
+fn raise(limit: Resource, least: libc::rlim_t) -> bool {
+    getrlimit(limit)
+        .is_ok_and(|(soft, hard)| soft >= least || setrlimit(limit, least, hard.max(least)).is_ok())
 }
 
 /// Gives back what reading the kernel's type information took: some ten MiB that would otherwise stay resident for good.
@@ -53,19 +70,28 @@ fn raise_priority() -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Which thread goes before which, and both before whatever is not real-time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Taking back the memory of the killed.
+    AfterTheKill = 1,
+    /// Killing.
+    Kill = 2,
+}
+
 /// Has the calling thread run before whatever is not real-time itself: a hog may keep every processor busy, and so may ebb's own loop.
 ///
 /// # Errors
-/// What the kernel says; it takes `CAP_SYS_NICE`.
-pub(super) fn run_first() -> std::io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: 1 };
+/// What the kernel says; it takes `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
+pub(super) fn run_first(turn: Turn) -> std::io::Result<()> {
+    let lowest = libc::sched_param { sched_priority: turn as i32 };
     // SAFETY: the parameters outlive the call, which copies them; 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// To all that may be had: each workload that is followed takes a few.
 fn raise_open_files() -> nix::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let wanted = OPEN_FILES.min(hard);
-    if soft < wanted { setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) } else { Ok(()) }
+    if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
 }

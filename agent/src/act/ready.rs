@@ -1,11 +1,11 @@
 //! A victim held before it is needed: when a threshold is about to be crossed, what takes longest is done already.
 //!
-//! Nothing is ended by holding. When the job comes, a hold that is young and whose cgroup has the same processes as when
-//! they were checked is used; in any other case the victim is taken hold of anew.
+//! Nothing is ended by holding. When the job comes, a hold that is young and whose cgroup nobody has joined who is protected
+//! is used; in any other case the victim is taken hold of anew.
 
 use super::victim::{Target, Victim};
 use crate::clock::Boot;
-use std::path::Path;
+use crate::sense::Roots;
 use std::time::Duration;
 
 /// How long a hold may wait for its job.
@@ -19,18 +19,18 @@ pub(super) struct Ready {
 
 impl Ready {
     /// Takes hold of `target`, and lets go of whoever was held before.
-    pub(super) fn hold(&mut self, target: &Target, proc: &Path) {
+    pub(super) fn hold(&mut self, target: &Target, roots: &Roots) {
         self.held = None;
         let since = Boot::now();
         // One that cannot be held now says why when its job comes.
-        self.held = Victim::hold(target, proc).ok().map(|victim| (target.clone(), since, victim));
+        self.held = Victim::hold(target, roots).ok().map(|victim| (target.clone(), since, victim));
     }
 
     /// The victim for `target` if it can be relied on; afterwards none is held.
-    pub(super) fn take(&mut self, target: &Target) -> Option<Victim> {
+    pub(super) fn take(&mut self, target: &Target, roots: &Roots) -> Option<Victim> {
         let (held, since, victim) = self.held.take()?;
         let is_young = Boot::now().since(since) <= HELD_FOR;
-        (held == *target && is_young && victim.is_unchanged()).then_some(victim)
+        (held == *target && is_young && victim.still_stands(roots)).then_some(victim)
     }
 
     /// Whether somebody is held.

@@ -156,8 +156,8 @@ impl RuntimeHand {
                 runtime.remove_sandbox(id).await?;
             }
             Work::RemoveImage { id, .. } => runtime.remove_image(id).await?,
-            Work::RemoveLogDir { path } => remove_log(path, logs::remove_dir)?,
-            Work::RemoveLogLink { path } => remove_log(path, logs::remove_link)?,
+            Work::RemoveLogDir { path } => remove_log(path, logs::remove_dir).await?,
+            Work::RemoveLogLink { path } => remove_log(path, logs::remove_link).await?,
         }
         Ok(())
     }
@@ -216,12 +216,16 @@ async fn may_remove_image(runtime: &Runtime, id: &str) -> Result<bool, Undone> {
     Ok(true)
 }
 
-fn remove_log(
+/// On a thread of its own: a filesystem that hangs, or a directory that is large, must not keep a pod from being stopped.
+async fn remove_log(
     path: &str,
-    remove: impl FnOnce(&Path) -> io::Result<logs::Removed>,
+    remove: fn(&Path) -> io::Result<logs::Removed>,
 ) -> Result<(), Undone> {
-    match remove(Path::new(path)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Undone::Log { path: path.to_owned(), why: error.to_string() }),
+    let undone = |why: String| Undone::Log { path: path.to_owned(), why };
+    let owned = path.to_owned();
+    match tokio::task::spawn_blocking(move || remove(Path::new(&owned))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(undone(error.to_string())),
+        Err(error) => Err(undone(error.to_string())),
     }
 }

@@ -7,11 +7,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
 
-const PLENTY: &str = "MemTotal: 1000 kB\nMemAvailable: 900 kB\n";
-const LITTLE: &str = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
-const NEED: Need = Need::MemoryBelow { bytes: 100 * 1024 };
+pub(super) const PLENTY: &str = "MemTotal: 1000 kB\nMemAvailable: 900 kB\n";
+pub(super) const LITTLE: &str = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
+pub(super) const NEED: Need = Need::MemoryBelow { bytes: 100 * 1024 };
 
-fn sleeper() -> (Child, Target) {
+pub(super) fn sleeper() -> (Child, Target) {
     let child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let start = Process::read(Path::new("/proc"), pid).unwrap().id.start;
@@ -19,7 +19,7 @@ fn sleeper() -> (Child, Target) {
 }
 
 /// An actor that sees real processes but a made-up amount of memory.
-fn actor(meminfo: &str, mode: Mode) -> (tempfile::TempDir, Actor) {
+pub(super) fn actor(meminfo: &str, mode: Mode) -> (tempfile::TempDir, Actor) {
     let proc = tempfile::tempdir().unwrap();
     fs::write(proc.path().join("meminfo"), meminfo).unwrap();
     let roots = Roots { proc: proc.path().into(), cgroup: proc.path().into() };
@@ -32,7 +32,7 @@ fn job(target: Target) -> Job {
     Job { number: 1, target, step: Step::Kill, need: Some(NEED) }
 }
 
-fn end(mut child: Child) {
+pub(super) fn end(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -54,6 +54,49 @@ fn nothing_is_killed_once_the_pressure_has_gone() {
     assert!(matches!(acted.result, Err(NotDone::NotNeeded { .. })), "{acted:?}");
     assert!(child.try_wait().unwrap().is_none());
     end(child);
+}
+
+#[test]
+fn swap_that_has_room_again_is_a_need_that_has_gone() {
+    let swap = |free: u64| format!("{LITTLE}SwapTotal: 1000 kB\nSwapFree: {free} kB\n");
+    let both = Need::MemoryAndSwapBelow { bytes: 100 << 10, swap: 200 << 10 };
+    let with = Need::MemoryWithSwapBelow { bytes: 300 << 10 };
+    let alone = Need::SwapBelow { bytes: 200 << 10 };
+    for need in [both.clone(), with.clone(), alone.clone()] {
+        let check = |meminfo: &str| actor(meminfo, Mode::Enforce).1.check_need(&need);
+        assert!(check(&swap(100)).is_ok(), "{need:?}");
+        assert!(matches!(check(&swap(800)), Err(NotDone::NotNeeded { .. })), "{need:?}");
+    }
+    let none = format!("{LITTLE}SwapTotal: 0 kB\nSwapFree: 0 kB\n");
+    let check = |need| actor(&none, Mode::Enforce).1.check_need(need);
+    assert!(check(&both).is_ok() && check(&with).is_ok(), "memory alone decides");
+    assert!(matches!(check(&alone), Err(NotDone::UnknownNeed(_))));
+    let enough = format!("{PLENTY}SwapTotal: 1000 kB\nSwapFree: 100 kB\n");
+    let acted = actor(&enough, Mode::Enforce).1.check_need(&both);
+    assert!(matches!(acted, Err(NotDone::NotNeeded { .. })), "{acted:?}");
+}
+
+#[test]
+fn memory_pressure_that_has_gone_is_no_reason_to_kill_nor_is_one_that_is_not_told() {
+    let (mut child, target) = sleeper();
+    let (dir, mut actor) = actor(LITTLE, Mode::Enforce);
+    let need = Need::MemoryPressureAbove { cgroup: "/a/b".into(), limit: StallShare(6000) };
+    let job =
+        || Job { number: 1, target: target.clone(), step: Step::Kill, need: Some(need.clone()) };
+    let acted = actor.perform(job());
+    assert!(matches!(acted.result, Err(NotDone::UnknownNeed(_))), "{acted:?}");
+    fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    let says = |avg10: &str| {
+        let text = format!("some avg10=99.00 total=1\nfull avg10={avg10} avg60=99.00 total=1\n");
+        fs::write(dir.path().join("a/b/memory.pressure"), text).unwrap();
+    };
+    says("60.00");
+    let acted = actor.perform(job());
+    assert!(matches!(acted.result, Err(NotDone::PressureGone { .. })), "{acted:?}");
+    assert!(child.try_wait().unwrap().is_none());
+    says("60.01");
+    assert_eq!(actor.perform(job()).result.unwrap().method, Method::Signal);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
 }
 
 #[test]

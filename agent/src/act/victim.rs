@@ -1,9 +1,11 @@
 //! From a name in a plan to a hold on the thing itself: identity, protection and need, each checked immediately before acting.
 
+use super::guard::Guard;
 use super::pidfd::PidFd;
+use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
-use crate::sense::process::{Guardian, Process, ProcessId, oom_score_adj};
+use crate::sense::process::{Process, ProcessId};
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
 use std::io::{self, Write as _};
@@ -12,9 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
 pub(super) const HELD_AT_MOST: usize = 64;
-
-/// Processes whose part and `oom_score_adj` are looked at before a cgroup is ended: a cgroup's first processes are those that made the others.
-const ASKED_AT_MOST: usize = 8;
 
 /// What a plan wants ended, by identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -60,6 +59,9 @@ pub enum Refusal {
     /// It has ended, or its name belongs to another cgroup or process by now.
     #[error("it is gone")]
     Gone,
+    /// Whatever is left in it is exiting: its memory is on its way back.
+    #[error("all of it is exiting")]
+    Exiting,
     /// It holds a process that must not die.
     #[error("it holds process {pid}, which is protected: {}", protection(*because))]
     Protected {
@@ -67,7 +69,32 @@ pub enum Refusal {
         pid: i32,
         /// What protects it.
         because: ProtectedReason,
+        /// The cgroup, among those of the target, that it was found in; `None` for a target that is a process.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cgroup: Option<u64>,
     },
+    /// Something lives in it, and not everybody who does can be asked whether it is protected.
+    #[error("its processes cannot be read: {error}")]
+    Unreadable {
+        /// What went wrong.
+        error: String,
+    },
+}
+
+impl Refusal {
+    pub(super) fn unreadable(error: &io::Error) -> Self {
+        Self::Unreadable { error: error.to_string() }
+    }
+
+    /// The same, found in the cgroup `id`.
+    pub(super) fn in_cgroup(self, id: u64) -> Self {
+        match self {
+            Self::Protected { pid, because, cgroup: _ } => {
+                Self::Protected { pid, because, cgroup: Some(id) }
+            }
+            other => other,
+        }
+    }
 }
 
 /// A target, held.
@@ -82,27 +109,54 @@ pub(super) enum Victim {
 #[derive(Debug)]
 pub(super) struct HeldCgroup {
     pub(super) cgroup: Cgroup,
-    /// Every process that it had, held or not, up to [`HELD_AT_MOST`].
+    /// Where it was seen.
+    path: PathBuf,
+    /// Every process that it had, held or not, in ascending order: each was asked whether it is protected.
     pub(super) checked: Vec<i32>,
     pub(super) processes: Vec<PidFd>,
 }
 
 impl Victim {
-    /// Takes hold of `target`.
-    pub(super) fn hold(target: &Target, proc: &Path) -> Result<Self, Refusal> {
+    /// Takes hold of `target`, none of whose processes may be protected.
+    pub(super) fn hold(target: &Target, roots: &Roots) -> Result<Self, Refusal> {
+        let mut guard = Guard::new(roots)?;
+        Self::hold_by(target, &roots.proc, |id, path| {
+            let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
+            let checked = guard.members(&cgroup, path, &[])?;
+            let first = checked.get(..HELD_AT_MOST).unwrap_or(&checked);
+            let processes = hold_members(&cgroup, first);
+            Ok(HeldCgroup { path: path.to_owned(), processes, checked, cgroup })
+        })
+    }
+
+    /// Takes hold of `target` to undo what was done to it, which may be done to anybody.
+    pub(super) fn hold_to_release(target: &Target, proc: &Path) -> Result<Self, Refusal> {
+        Self::hold_by(target, proc, |id, path| {
+            let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
+            Ok(HeldCgroup::unasked(cgroup, path))
+        })
+    }
+
+    fn hold_by(
+        target: &Target,
+        proc: &Path,
+        mut hold: impl FnMut(u64, &Path) -> Result<HeldCgroup, Refusal>,
+    ) -> Result<Self, Refusal> {
         match target {
-            Target::Cgroup { id, path } => Ok(Self::Cgroups(vec![hold(*id, path, proc)?])),
+            Target::Cgroup { id, path } => Ok(Self::Cgroups(vec![hold(*id, path)?])),
             Target::Pod { uid: _, payloads } => {
                 let mut held = Vec::with_capacity(payloads.len());
+                let mut ended = Refusal::Gone;
                 for payload in payloads {
-                    match hold(payload.id, &payload.path, proc) {
+                    match hold(payload.id, &payload.path) {
                         Ok(cgroup) => held.push(cgroup),
                         // It has ended by itself, which is what was wanted.
                         Err(Refusal::Gone) => {}
+                        Err(Refusal::Exiting) => ended = Refusal::Exiting,
                         Err(refusal) => return Err(refusal),
                     }
                 }
-                if held.is_empty() { Err(Refusal::Gone) } else { Ok(Self::Cgroups(held)) }
+                if held.is_empty() { Err(ended) } else { Ok(Self::Cgroups(held)) }
             }
             Target::Process { pid, start } => {
                 let held = PidFd::open(*pid).map_err(|_| Refusal::Gone)?;
@@ -111,46 +165,31 @@ impl Victim {
                 if process.id != (ProcessId { pid: *pid, start: *start }) {
                     return Err(Refusal::Gone);
                 }
-                if process.is_kernel_thread() {
-                    return Err(Refusal::Protected {
-                        pid: *pid,
-                        because: ProtectedReason::KernelThread,
-                    });
-                }
-                check_protection(*pid, Some(proc))?;
+                check_process(&process, proc)?;
                 Ok(Self::Process(held))
             }
         }
     }
-}
 
-/// Takes hold of one cgroup and its first processes, none of which may be protected.
-fn hold(id: u64, path: &Path, proc: &Path) -> Result<HeldCgroup, Refusal> {
-    let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
-    let pids = cgroup.processes(HELD_AT_MOST);
-    if pids.is_empty() && cgroup.populated(&mut Vec::new()) != Some(true) {
-        return Err(Refusal::Gone);
-    }
-    for (nth, pid) in pids.iter().enumerate() {
-        check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
-    }
-    let processes = hold_members(&cgroup, &pids);
-    Ok(HeldCgroup { processes, checked: pids, cgroup })
-}
-
-impl Victim {
-    /// Whether what was checked when it was taken hold of still stands: the same processes and no others.
-    pub(super) fn is_unchanged(&self) -> bool {
-        match self {
-            Self::Cgroups(held) => held.iter().all(|held| {
-                !held.checked.is_empty() && held.cgroup.processes(HELD_AT_MOST) == held.checked
-            }),
-            Self::Process(process) => process.is_there(),
-        }
+    /// Whether what was checked when it was taken hold of still stands: nobody has joined it since who is protected or cannot be asked.
+    pub(super) fn still_stands(&self, roots: &Roots) -> bool {
+        let Self::Cgroups(held) = self else {
+            return matches!(self, Self::Process(process) if process.is_there());
+        };
+        let Ok(mut guard) = Guard::new(roots) else { return false };
+        held.iter().all(|held| {
+            !held.checked.is_empty()
+                && guard.members(&held.cgroup, &held.path, &held.checked).is_ok()
+        })
     }
 }
 
 impl HeldCgroup {
+    /// One of whose processes nothing is known.
+    pub(super) fn unasked(cgroup: Cgroup, path: &Path) -> Self {
+        Self { cgroup, path: path.to_owned(), processes: Vec::new(), checked: Vec::new() }
+    }
+
     /// Writes `value` to a control file of exactly this cgroup.
     pub(super) fn write(&self, file: &str, value: &str) -> io::Result<()> {
         let fd: OwnedFd = self.cgroup.open_file(file, OFlag::O_WRONLY)?;
@@ -181,43 +220,46 @@ fn hold_members(cgroup: &Cgroup, pids: &[i32]) -> Vec<PidFd> {
 /// At most `limit` processes of `target` by identity, for whoever is to end them without asking again.
 ///
 /// # Errors
-/// As when it is ended: it is gone, or one of its processes is protected.
-pub fn members(target: &Target, proc: &Path, limit: usize) -> Result<Vec<ProcessId>, Refusal> {
-    let of = |id: u64, path: &Path| Cgroup::open(path, id).map(|cgroup| cgroup.processes(limit));
+/// As when it is ended: it is gone, or one of all its processes is protected or cannot be asked.
+pub fn members(target: &Target, roots: &Roots, limit: usize) -> Result<Vec<ProcessId>, Refusal> {
+    let mut guard = Guard::new(roots)?;
+    let mut of = |id: u64, path: &Path| {
+        let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
+        guard.members(&cgroup, path, &[])
+    };
     let mut pids = match target {
-        Target::Cgroup { id, path } => of(*id, path).map_err(|_| Refusal::Gone)?,
-        // A container that has ended by itself has no members.
-        Target::Pod { payloads, .. } => payloads
-            .iter()
-            .flat_map(|payload| of(payload.id, &payload.path).unwrap_or_default())
-            .collect(),
-        Target::Process { pid, .. } => vec![*pid],
+        Target::Cgroup { id, path } => of(*id, path)?,
+        Target::Pod { payloads, .. } => {
+            let mut pids = Vec::new();
+            for payload in payloads {
+                match of(payload.id, &payload.path) {
+                    Ok(own) => pids.extend(own),
+                    // A container that has ended by itself has no members.
+                    Err(Refusal::Gone | Refusal::Exiting) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            pids
+        }
+        Target::Process { pid, .. } => {
+            let process = Process::read(&roots.proc, *pid).ok_or(Refusal::Gone)?;
+            guard.ask(*pid, true)?;
+            return Ok(vec![process.id]);
+        }
     };
     pids.truncate(limit);
-    for (nth, pid) in pids.iter().enumerate() {
-        check_protection(*pid, (nth < ASKED_AT_MOST).then_some(proc))?;
-    }
-    Ok(pids.into_iter().filter_map(|pid| Some(Process::read(proc, pid)?.id)).collect())
+    Ok(pids.into_iter().filter_map(|pid| Some(Process::read(&roots.proc, pid)?.id)).collect())
 }
 
-/// Refuses for init and the agent itself, and, when `proc` is given, for the runtime, the kubelet and what even the kernel may not kill.
-fn check_protection(pid: i32, proc: Option<&Path>) -> Result<(), Refusal> {
-    let protected = |because| Err(Refusal::Protected { pid, because });
-    if pid == 1 {
-        return protected(ProtectedReason::Init);
+/// Refuses for a process, as [`Guard::ask`] does for one of a cgroup, and for a thread of the kernel.
+fn check_process(process: &Process, proc: &Path) -> Result<(), Refusal> {
+    let pid = process.id.pid;
+    if process.is_kernel_thread() {
+        let because = ProtectedReason::KernelThread;
+        return Err(Refusal::Protected { pid, because, cgroup: None });
     }
-    if u32::try_from(pid) == Ok(std::process::id()) {
-        return protected(ProtectedReason::Agent);
-    }
-    let Some(proc) = proc else { return Ok(()) };
-    if oom_score_adj(proc, pid) == Some(-1000) {
-        return protected(ProtectedReason::OomScoreAdj);
-    }
-    match Process::read(proc, pid).and_then(|process| Guardian::of(&process, proc)) {
-        Some(Guardian::Runtime) => protected(ProtectedReason::Runtime),
-        Some(Guardian::Kubelet) => protected(ProtectedReason::Kubelet),
-        None => Ok(()),
-    }
+    let roots = Roots { proc: proc.to_owned(), ..Roots::default() };
+    Guard::new(&roots)?.ask(pid, true)
 }
 
 fn protection(reason: ProtectedReason) -> &'static str {
@@ -231,6 +273,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::KernelThread => "it is a kernel thread",
         ProtectedReason::NothingRuns => "nothing of it runs",
         ProtectedReason::Unlisted => "the container runtime has not told yet whose it is",
+        ProtectedReason::Unreadable => "its processes cannot be read",
     }
 }
 
@@ -240,6 +283,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
     use std::process::{Child, Command};
+
+    fn roots() -> Roots {
+        Roots::default()
+    }
 
     fn sleeper() -> (Child, i32) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -260,8 +307,8 @@ mod tests {
         let (mut child, pid) = sleeper();
         let proc = Path::new("/proc");
         let start = Process::read(proc, pid).unwrap().id.start;
-        assert!(Victim::hold(&Target::Process { pid, start }, proc).is_ok());
-        let other = Victim::hold(&Target::Process { pid, start: start + 1 }, proc);
+        assert!(Victim::hold(&Target::Process { pid, start }, &roots()).is_ok());
+        let other = Victim::hold(&Target::Process { pid, start: start + 1 }, &roots());
         assert_eq!(other.unwrap_err(), Refusal::Gone);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -271,7 +318,7 @@ mod tests {
     fn init_and_ebb_itself_are_refused_wherever_they_are() {
         for pid in [1, std::process::id()] {
             let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
-            let refused = Victim::hold(&target, Path::new("/proc")).unwrap_err();
+            let refused = Victim::hold(&target, &roots()).unwrap_err();
             assert!(matches!(refused, Refusal::Protected { .. }), "{refused}");
         }
     }
@@ -283,16 +330,137 @@ mod tests {
         fs::create_dir(proc.path().join(pid.to_string())).unwrap();
         fs::write(proc.path().join(pid.to_string()).join("oom_score_adj"), "-1000\n").unwrap();
         let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
-        let refused = Victim::hold(&target, proc.path()).unwrap_err();
+        let refused =
+            Victim::hold(&target, &Roots { proc: proc.path().into(), ..roots() }).unwrap_err();
         assert!(matches!(refused, Refusal::Protected { .. }), "{refused}");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
+    /// The cgroup of `pids`, and a procfs in which each of them has that score.
+    fn with_scores(pids: &[(i32, i32)]) -> (tempfile::TempDir, Roots, tempfile::TempDir, Target) {
+        let proc = tempfile::tempdir().unwrap();
+        let mut list = String::new();
+        for (pid, score) in pids {
+            let dir = proc.path().join(pid.to_string());
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("oom_score_adj"), format!("{score}\n")).unwrap();
+            list.push_str(&format!("{pid}\n"));
+        }
+        let (dir, target) = fake_cgroup(&list);
+        let roots = Roots { proc: proc.path().into(), ..roots() };
+        (proc, roots, dir, target)
+    }
+
     #[test]
-    fn of_a_pod_what_still_runs_is_held_and_one_protected_container_protects_it() {
+    fn every_process_is_asked_and_not_only_the_first() {
+        // Pids that no process can have.
+        let many: Vec<(i32, i32)> = (0..500).map(|n| (4_194_305 + n, 0)).collect();
+        let (_proc, roots, _dir, target) = with_scores(&many);
+        assert!(Victim::hold(&target, &roots).is_ok());
+        let mut last = many;
+        last[499].1 = -1000;
+        let (_proc, roots, dir, target) = with_scores(&last);
+        let because = ProtectedReason::OomScoreAdj;
+        let id = fs::metadata(dir.path()).unwrap().ino();
+        let expected = Refusal::Protected { pid: last[499].0, because, cgroup: Some(id) };
+        assert_eq!(Victim::hold(&target, &roots).unwrap_err(), expected);
+        assert_eq!(members(&target, &roots, 8).unwrap_err(), expected, "nor for the reflex");
+    }
+
+    #[test]
+    fn ebb_finds_itself_behind_a_crowd() {
+        let crowd: String = (0..200).map(|n| format!("{}\n", 4_194_305 + n)).collect();
+        let (_dir, target) = fake_cgroup(&format!("{crowd}{}\n", std::process::id()));
+        let refused = Victim::hold(&target, &roots()).unwrap_err();
+        assert!(
+            matches!(refused, Refusal::Protected { because: ProtectedReason::Agent, .. }),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_cgroup_whose_members_cannot_all_be_read_is_not_touched() {
+        let unreadable = |target: &Target, roots: &Roots| {
+            let refused = Victim::hold(target, roots).unwrap_err();
+            assert!(matches!(refused, Refusal::Unreadable { .. }), "{refused}");
+        };
+        // Of another pid namespace, alone or beside others.
+        for list in ["0\n", "0\n0\n", "4194305\n0\n"] {
+            let (_dir, target) = fake_cgroup(list);
+            unreadable(&target, &roots());
+        }
+        // A process that lives and that this procfs does not show.
         let (mut child, pid) = sleeper();
-        let proc = Path::new("/proc");
+        let hidden = tempfile::tempdir().unwrap();
+        let (_dir, target) = fake_cgroup(&format!("{pid}\n"));
+        unreadable(&target, &Roots { proc: hidden.path().into(), ..roots() });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_the_kernel_lists_nobody_of_and_calls_populated_is_exiting() {
+        let exiting = || {
+            let (dir, target) = fake_cgroup("");
+            fs::write(dir.path().join("cgroup.events"), "populated 1\n").unwrap();
+            (dir, target)
+        };
+        let (_dir, target) = exiting();
+        assert_eq!(Victim::hold(&target, &roots()).unwrap_err(), Refusal::Exiting);
+        assert_eq!(members(&target, &roots(), 8).unwrap_err(), Refusal::Exiting);
+        // A pod is so when nothing else of it runs.
+        let (_ended, gone) = fake_cgroup("");
+        let payload = |target: &Target| match target {
+            Target::Cgroup { id, path } => Payload { id: *id, path: path.clone() },
+            other => panic!("{other:?}"),
+        };
+        let payloads = vec![payload(&gone), payload(&target)];
+        let pod = Target::Pod { uid: "u".into(), payloads };
+        assert_eq!(Victim::hold(&pod, &roots()).unwrap_err(), Refusal::Exiting);
+    }
+
+    #[test]
+    fn a_process_that_calls_itself_a_daemon_protects_nobody() {
+        for name in ["pause", "podman", "kubelet", "containerd"] {
+            let dir = tempfile::tempdir().unwrap();
+            let program = dir.path().join(name);
+            fs::copy("/bin/sleep", &program).unwrap();
+            let mut child = Command::new(&program).arg("1000").spawn().unwrap();
+            let tree = tempfile::tempdir().unwrap();
+            let path = tree.path().join("apps.slice");
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+            // As a user's process looks, whoever runs this test.
+            let proc = tempfile::tempdir().unwrap();
+            let own = proc.path().join(child.id().to_string());
+            fs::create_dir(&own).unwrap();
+            for (file, text) in [
+                ("comm", format!("{name}\n")),
+                ("oom_score_adj", "0\n".to_owned()),
+                ("status", "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n".to_owned()),
+            ] {
+                fs::write(own.join(file), text).unwrap();
+            }
+            let id = fs::metadata(&path).unwrap().ino();
+            let roots = Roots { proc: proc.path().into(), cgroup: tree.path().into() };
+            let held = Victim::hold(&Target::Cgroup { id, path }, &roots);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(held.is_ok(), "{name}: {held:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_done_is_undone_whoever_has_joined_since() {
+        let (_dir, target) = fake_cgroup("1\n0\n");
+        assert!(Victim::hold(&target, &roots()).is_err());
+        assert!(Victim::hold_to_release(&target, Path::new("/proc")).is_ok());
+    }
+
+    #[test]
+    fn of_a_pod_what_still_runs_is_held_and_a_protected_container_is_named() {
+        let (mut child, pid) = sleeper();
         let payload = |target: &Target| match target {
             Target::Cgroup { id, path } => Payload { id: *id, path: path.clone() },
             other => panic!("{other:?}"),
@@ -302,14 +470,18 @@ mod tests {
         let (_three, protected) = fake_cgroup("1\n");
         let pod = |payloads| Target::Pod { uid: "u".into(), payloads };
         let some = pod(vec![payload(&running), payload(&ended)]);
-        match Victim::hold(&some, proc).unwrap() {
+        match Victim::hold(&some, &roots()).unwrap() {
             Victim::Cgroups(held) => assert_eq!(held.len(), 1),
             other @ Victim::Process(_) => panic!("{other:?}"),
         }
         let none = pod(vec![payload(&ended)]);
-        assert_eq!(Victim::hold(&none, proc).unwrap_err(), Refusal::Gone);
+        assert_eq!(Victim::hold(&none, &roots()).unwrap_err(), Refusal::Gone);
         let spared = pod(vec![payload(&running), payload(&protected)]);
-        assert!(matches!(Victim::hold(&spared, proc), Err(Refusal::Protected { .. })));
+        let named = Some(payload(&protected).id);
+        assert!(matches!(
+            Victim::hold(&spared, &roots()),
+            Err(Refusal::Protected { cgroup, .. }) if cgroup == named
+        ));
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -317,8 +489,8 @@ mod tests {
     #[test]
     fn an_empty_cgroup_or_one_with_another_id_is_gone() {
         let (dir, target) = fake_cgroup("");
-        assert_eq!(Victim::hold(&target, Path::new("/proc")).unwrap_err(), Refusal::Gone);
+        assert_eq!(Victim::hold(&target, &roots()).unwrap_err(), Refusal::Gone);
         let other = Target::Cgroup { id: 1, path: dir.path().to_owned() };
-        assert_eq!(Victim::hold(&other, Path::new("/proc")).unwrap_err(), Refusal::Gone);
+        assert_eq!(Victim::hold(&other, &roots()).unwrap_err(), Refusal::Gone);
     }
 }

@@ -1,21 +1,32 @@
-//! When the loop is stuck while memory runs out, something must still act.
+//! When the loop or the thread that kills is stuck while memory runs out, something must still act.
 //!
 //! The loop leaves two things where the watchdog's thread can see them: when it will be heard of next at the latest, and the ranking that the policy made last.
-//! If the first is overdue and the node is below the hard threshold, the watchdog ends the first of the ranking that may be ended, by the same [`Actor`] and under the same checks.
+//! If the first is overdue and the node is below the hard threshold, the watchdog has the first of the ranking that may be killed killed, under the same checks.
+//! The thread that kills leaves since when it is at its present order. If that is too long ago another thread takes over: its queue, and an [`Actor`] of its own.
 
-use super::{Acted, Actor, Job, Need, Step, Target};
+use super::release::Releaser;
+use super::worker::{self, Order, Seat};
+use super::{Acted, Actor, Job, Need, NotDone, Refusal, Step, Target};
 use crate::clock::Boot;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Between two looks of the watchdog at a loop that is overdue, or has not begun.
+/// Between two looks of the watchdog at a loop that is overdue or has not begun, or at a thread that is killing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long past its own word the loop may be silent.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A kill takes less than a millisecond, or half a second for each container where the kernel has no `cgroup.kill`. Who takes over meanwhile kills nobody twice over: a process dies once.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an exiting candidate is waited for, as the loop waits for those it has had killed.
+const EXIT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Candidates kept: more would not be reached before memory is out.
 const CANDIDATES: usize = 16;
@@ -71,41 +82,95 @@ impl Lifeline {
     }
 }
 
-/// Starts the watchdog's thread, which lives as long as the process.
+/// Starts the watchdog's thread, which lives as long as somebody takes results.
+///
+/// It kills nobody itself: it hands the work to a thread that does, and hands that thread's seat on when it hangs.
 ///
 /// # Errors
 /// When no thread can be made.
-pub fn guard(lifeline: Arc<Lifeline>, mut actor: Actor, results: Sender<Acted>) -> io::Result<()> {
-    std::thread::Builder::new().name("ebb-watchdog".into()).spawn(move || {
-        let mut number = 0;
+pub(super) fn guard(
+    lifeline: Arc<Lifeline>,
+    seat: Arc<Seat>,
+    orders: SyncSender<Order>,
+    releaser: Releaser,
+    results: Sender<Acted>,
+) -> io::Result<Thread> {
+    let thread = crate::threads::spawn("ebb-watchdog", move || {
+        let mut all_hang = false;
         while !results.is_closed() {
-            std::thread::sleep(lifeline.rest(Boot::now()));
-            let Some(resort) = lifeline.overdue(Boot::now()) else { continue };
-            if let Some(mut acted) = step_in(&resort, &mut actor, &mut number) {
-                acted.by_watchdog = true;
-                tracing::error!(target = ?acted.job.target, "the loop is stuck and memory is out: the watchdog acted");
-                // A full channel is no reason to wait: the loop that would read it is stuck.
-                let _ = results.try_send(acted);
-                actor.release_memory();
+            let is_busy = seat.busy_for(Boot::now()).is_some() || releaser.is_busy();
+            let rest = if is_busy { LOOK_EVERY } else { lifeline.rest(Boot::now()) };
+            // Whoever hands over a job ends the rest early.
+            std::thread::park_timeout(rest);
+            let now = Boot::now();
+            releaser.attend(now);
+            if let Some(busy) = seat.busy_for(now).filter(|busy| *busy > KILL_PATIENCE) {
+                // Before the next job can be told of. A full channel is no reason to wait: the loop that would read it is stuck.
+                if let Some(job) = seat.take_job() {
+                    let _ = results.try_send(worker::hung(job, busy));
+                }
+                let is_taken_over = seat.hand_over();
+                if is_taken_over {
+                    tracing::error!(?busy, "the thread that kills hangs: another takes over");
+                } else if !all_hang {
+                    tracing::error!(
+                        ?busy,
+                        "every thread that kills hangs: nobody is killed until one comes back"
+                    );
+                }
+                all_hang = !is_taken_over;
+            } else {
+                all_hang = false;
+            }
+            let Some(resort) = lifeline.overdue(now) else { continue };
+            // One at a time: what waits is no newer than this.
+            if !seat.stands_in.swap(true, Ordering::AcqRel)
+                && orders.try_send(Order::StandIn(resort)).is_err()
+            {
+                seat.stands_in.store(false, Ordering::Release);
             }
         }
     })?;
-    Ok(())
+    Ok(thread.thread().clone())
 }
 
-/// Ends the first candidate that can be ended; `None` when none could, or none need be.
-fn step_in(resort: &LastResort, actor: &mut Actor, number: &mut u64) -> Option<Acted> {
-    resort.targets.iter().find_map(|target| {
-        *number += 1;
+/// Kills the first candidate that can be killed, in place of the loop; `None` when none could, or none need be.
+///
+/// A candidate that is exiting is as good as killed: nobody behind it goes for memory that is on its way back. `awaited` is
+/// that one, and since when it is waited for.
+pub(super) fn stand_in(
+    resort: &LastResort,
+    actor: &mut Actor,
+    awaited: &mut Option<(Target, Boot)>,
+) -> Option<Acted> {
+    for (target, number) in resort.targets.iter().zip(1..) {
         let job = Job {
-            number: u64::MAX / 2 + *number,
+            number: u64::MAX / 2 + number,
             target: target.clone(),
             step: Step::Kill,
-            need: Some(resort.need),
+            need: Some(resort.need.clone()),
         };
-        let acted = actor.perform(job);
-        acted.result.is_ok().then_some(acted)
-    })
+        let mut acted = actor.perform(job);
+        match acted.result {
+            Ok(_) => {
+                tracing::error!(?target, "the loop is stuck and memory is out: the watchdog acted");
+                acted.by_watchdog = true;
+                return Some(acted);
+            }
+            Err(NotDone::Refused(Refusal::Exiting)) => {
+                let now = Boot::now();
+                let (_, since) = match awaited.take().filter(|(one, _)| one == target) {
+                    Some(same) => awaited.insert(same),
+                    None => awaited.insert((target.clone(), now)),
+                };
+                if now.since(*since) < EXIT_PATIENCE {
+                    return None;
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    None
 }
 
 #[cfg(test)]

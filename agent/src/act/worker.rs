@@ -1,34 +1,70 @@
 //! The threads that do jobs: one for what must be quick, one for what the kernel may block.
 //!
+//! ```text
+//!  loop ──Kill, Terminate──► queue ──► ebb-act, or who took over from it ──dying──► ebb-release
+//!     └──Rung──────────────► queue ──► ebb-ladder
+//! ```
 //! A write to `memory.reclaim` or `memory.high` can take as long as reclaim does, so it never stands before a kill.
 //! The slow thread also lets go of what it has frozen when the time is over, whether or not the loop still runs.
+//! A quick thread that hangs all the same is taken over from by one that was started beside it: the watchdog sees to that.
 
 use super::ladder::Rung;
-use super::myself::run_first;
+use super::myself::{Turn, run_first};
 use super::ready::HELD_FOR;
-use super::{Acted, Actor, Job, Step, Target};
+use super::release::Releaser;
+use super::watchdog::{self, LastResort, Lifeline};
+use super::{Acted, Actor, Job, NotDone, Step, Target};
 use crate::clock::Boot;
+use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, error};
 
 /// Jobs that may wait for a thread; a plan is small, so more than this means that it is stuck.
 const WAITING_JOBS: usize = 64;
 
-/// What the quick thread is told.
+/// Results that may wait for the loop beside those in its channel; a loop that takes none gives no jobs either.
+const WAITING_RESULTS: usize = 256;
+
+/// Between two tries to tell the loop what found no room.
+const TELL_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a thread that kills is told.
 #[derive(Debug)]
-enum Order {
+pub(super) enum Order {
     /// Take hold of this one: a job for it may follow.
     Hold(Target),
     Do(Job),
+    /// The loop is stuck: kill the first of these that can be killed.
+    StandIn(LastResort),
+}
+
+/// Who does jobs.
+pub struct Crew {
+    /// Kills.
+    pub quick: Actor,
+    /// Take over from a thread that hangs while it kills, one after the other.
+    pub spares: Vec<Actor>,
+    /// Slows down and lets go.
+    pub slow: Actor,
 }
 
 /// The way to hand over jobs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Jobs {
     quick: SyncSender<Order>,
     slow: SyncSender<Job>,
+    watchdog: std::thread::Thread,
+    releaser: Releaser,
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jobs").finish_non_exhaustive()
+    }
 }
 
 impl Jobs {
@@ -42,7 +78,11 @@ impl Jobs {
             Step::Kill | Step::Terminate => {
                 match self.quick.try_send(Order::Do(job)).map_err(given_back) {
                     Err(Order::Do(job)) => Err(job),
-                    Err(Order::Hold(_)) | Ok(()) => Ok(()),
+                    Err(Order::Hold(_) | Order::StandIn(_)) => Ok(()),
+                    Ok(()) => {
+                        self.watchdog.unpark();
+                        Ok(())
+                    }
                 }
             }
         }
@@ -52,6 +92,12 @@ impl Jobs {
     pub fn hold_ready(&self, target: Target) {
         let _ = self.quick.try_send(Order::Hold(target));
     }
+
+    /// What an operator should know of the threads, if anything; the same words for as long as nothing changes.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.releaser.trouble(Boot::now())
+    }
 }
 
 fn given_back<T>(error: TrySendError<T>) -> T {
@@ -60,56 +106,224 @@ fn given_back<T>(error: TrySendError<T>) -> T {
     }
 }
 
-/// Starts both threads; they end when the last [`Jobs`] is dropped.
+/// Starts all threads, the watchdog among them; they end when the last [`Jobs`] is dropped, or nobody takes results any more.
 ///
 /// # Errors
 /// When no thread can be made.
-pub fn start(quick: Actor, slow: Actor, results: Sender<Acted>) -> io::Result<Jobs> {
+pub fn start(crew: Crew, lifeline: Arc<Lifeline>, results: Sender<Acted>) -> io::Result<Jobs> {
     let (quick_jobs, quick_inbox) = sync_channel(WAITING_JOBS);
     let (slow_jobs, slow_inbox) = sync_channel(WAITING_JOBS);
+    let releaser = Releaser::start()?;
+    let seat = Arc::new(Seat::new(quick_inbox));
+    let actors = std::iter::once(crew.quick).chain(crew.spares);
+    for actor in actors {
+        let killer = Killer {
+            actor,
+            seat: Arc::clone(&seat),
+            releaser: releaser.clone(),
+            results: results.clone(),
+            untold: VecDeque::new(),
+            awaited: None,
+        };
+        let (take_over, told) = sync_channel(1);
+        let own = take_over.clone();
+        crate::threads::spawn("ebb-act", move || serve(killer, &told, &own))?;
+        seat.spares().push_back(take_over);
+    }
+    seat.hand_over();
     let told = results.clone();
-    std::thread::Builder::new()
-        .name("ebb-act".into())
-        .spawn(move || run_quick(quick, &quick_inbox, &told))?;
-    std::thread::Builder::new()
-        .name("ebb-ladder".into())
-        .spawn(move || run_slow(slow, &slow_inbox, &results))?;
-    Ok(Jobs { quick: quick_jobs, slow: slow_jobs })
+    crate::threads::spawn("ebb-ladder", move || run_slow(crew.slow, &slow_inbox, &told))?;
+    let watchdog = watchdog::guard(lifeline, seat, quick_jobs.clone(), releaser.clone(), results)?;
+    Ok(Jobs { quick: quick_jobs, slow: slow_jobs, watchdog, releaser })
 }
 
-fn run_quick(mut actor: Actor, inbox: &Receiver<Order>, results: &Sender<Acted>) {
-    if let Err(error) = run_first() {
-        tracing::warn!(%error, "kills wait for a processor like any other work (no SCHED_FIFO)");
-    }
-    loop {
-        // A hold that no job came for is let go: it keeps descriptors of what may be gone by then.
-        let order = if actor.ready.is_holding() {
-            inbox.recv_timeout(HELD_FOR)
-        } else {
-            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        };
-        match order {
-            Ok(Order::Hold(target)) => actor.hold_ready(&target),
-            Ok(Order::Do(job)) => {
-                if !tell(results, actor.perform(job), &mut actor) {
-                    return;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => actor.ready.release(),
-            Err(RecvTimeoutError::Disconnected) => return,
+/// The place of the thread that kills: whoever has it takes orders.
+pub(super) struct Seat {
+    inbox: Mutex<Receiver<Order>>,
+    /// What the one who has it is at.
+    post: Mutex<Arc<Post>>,
+    /// Those that can take over.
+    spares: Mutex<VecDeque<SyncSender<Arc<Post>>>>,
+    /// An order to stand in for the loop has not been dealt with.
+    pub(super) stands_in: AtomicBool,
+}
+
+/// What one holder of the seat is at.
+#[derive(Debug, Default)]
+pub(super) struct Post {
+    /// Nanoseconds since boot at which it began its present order; 0 between two.
+    busy_since: AtomicU64,
+    /// The job that it is at.
+    job: Mutex<Option<Job>>,
+    /// Somebody else has taken over.
+    replaced: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seat {
+    fn new(inbox: Receiver<Order>) -> Self {
+        Self {
+            inbox: Mutex::new(inbox),
+            post: Mutex::default(),
+            spares: Mutex::default(),
+            stands_in: AtomicBool::new(false),
         }
     }
+
+    fn spares(&self) -> MutexGuard<'_, VecDeque<SyncSender<Arc<Post>>>> {
+        lock(&self.spares)
+    }
+
+    /// For how long the present order has been worked at, at `now`; `None` between two.
+    pub(super) fn busy_for(&self, now: Boot) -> Option<Duration> {
+        let since = lock(&self.post).busy_since.load(Ordering::Acquire);
+        (since != 0).then(|| now.since(Boot(since)))
+    }
+
+    /// Gives the seat to the next thread that can have it; false when all hang.
+    pub(super) fn hand_over(&self) -> bool {
+        let Some(next) = self.spares().pop_front() else { return false };
+        let post = Arc::new(Post::default());
+        let before = std::mem::replace(&mut *lock(&self.post), Arc::clone(&post));
+        before.replaced.store(true, Ordering::Release);
+        self.stands_in.store(false, Ordering::Release);
+        // A thread that can take over waits for nothing else.
+        next.try_send(post).is_ok()
+    }
+
+    /// The job at which the holder of the seat is, for whoever is to tell that it hangs; once.
+    pub(super) fn take_job(&self) -> Option<Job> {
+        lock(&lock(&self.post).job).take()
+    }
 }
 
-/// Tells of a kill before the memory is taken back, so that the record does not wait for the kernel; unless nobody takes the record in. Returns whether anybody will.
-fn tell(results: &Sender<Acted>, acted: Acted, actor: &mut Actor) -> bool {
-    let waiting = results.try_send(acted);
-    actor.release_memory();
-    match waiting {
-        Ok(()) => true,
-        Err(error::TrySendError::Closed(_)) => false,
-        Err(error::TrySendError::Full(acted)) => results.blocking_send(acted).is_ok(),
+impl Post {
+    fn begin(&self, job: Option<&Job>) {
+        *lock(&self.job) = job.cloned();
+        self.busy_since.store(Boot::now().0.max(1), Ordering::Release);
     }
+
+    fn end(&self) {
+        self.busy_since.store(0, Ordering::Release);
+        *lock(&self.job) = None;
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+}
+
+/// A thread that can kill.
+struct Killer {
+    actor: Actor,
+    seat: Arc<Seat>,
+    releaser: Releaser,
+    results: Sender<Acted>,
+    /// What the loop had no room for.
+    untold: VecDeque<Acted>,
+    /// Who was exiting when it stood in for the loop, and since when that is waited for.
+    awaited: Option<(Target, Boot)>,
+}
+
+/// Waits for the seat, has it until somebody takes over, and waits again.
+fn serve(mut killer: Killer, told: &Receiver<Arc<Post>>, own: &SyncSender<Arc<Post>>) {
+    if let Err(error) = run_first(Turn::Kill) {
+        tracing::warn!(%error, "kills wait for a processor like any other work (no SCHED_FIFO)");
+    }
+    while let Ok(post) = told.recv() {
+        if !killer.run(&post) {
+            return;
+        }
+        killer.seat.spares().push_back(own.clone());
+    }
+}
+
+impl Killer {
+    /// Works off orders; true when somebody has taken over, false when nobody gives or hears any more.
+    fn run(&mut self, post: &Post) -> bool {
+        loop {
+            let order = self.next_order();
+            match order {
+                Ok(Order::Hold(target)) => {
+                    post.begin(None);
+                    self.actor.hold_ready(&target);
+                    post.end();
+                }
+                Ok(Order::Do(job)) => {
+                    post.begin(Some(&job));
+                    if job.need.is_some() {
+                        self.releaser.wait();
+                    }
+                    let acted = self.actor.perform(job);
+                    post.end();
+                    self.tell(acted);
+                }
+                Ok(Order::StandIn(resort)) => {
+                    post.begin(None);
+                    let acted = watchdog::stand_in(&resort, &mut self.actor, &mut self.awaited);
+                    post.end();
+                    self.seat.stands_in.store(false, Ordering::Release);
+                    if let Some(acted) = acted {
+                        self.tell(acted);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.actor.ready.release(),
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+            if !self.tell_the_rest() {
+                return false;
+            }
+            if post.is_replaced() {
+                self.actor.ready.release();
+                return true;
+            }
+        }
+    }
+
+    fn next_order(&self) -> Result<Order, RecvTimeoutError> {
+        let inbox = lock(&self.seat.inbox);
+        // A hold that no job came for is let go: it keeps descriptors of what may be gone by then.
+        if self.actor.ready.is_holding() {
+            inbox.recv_timeout(HELD_FOR)
+        } else if self.untold.is_empty() {
+            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            inbox.recv_timeout(TELL_AGAIN)
+        }
+    }
+
+    /// Tells of a kill before the memory is taken back, so that the record does not wait for the kernel.
+    fn tell(&mut self, acted: Acted) {
+        if self.untold.len() < WAITING_RESULTS {
+            self.untold.push_back(acted);
+        }
+        self.tell_the_rest();
+        self.releaser.give(self.actor.take_dying());
+    }
+
+    /// Tells as much as the loop has room for, and waits for nothing; false when it is gone.
+    fn tell_the_rest(&mut self) -> bool {
+        while let Some(acted) = self.untold.pop_front() {
+            match self.results.try_send(acted) {
+                Ok(()) => {}
+                Err(error::TrySendError::Full(acted)) => {
+                    self.untold.push_front(acted);
+                    return true;
+                }
+                Err(error::TrySendError::Closed(_)) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// What is told of a job whose thread hangs.
+pub(super) fn hung(job: Job, since: Duration) -> Acted {
+    let begun = Boot(Boot::now().0.saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(0)));
+    Acted { job, begun, result: Err(NotDone::Hung), by_watchdog: false }
 }
 
 fn run_slow(mut actor: Actor, inbox: &Receiver<Job>, results: &Sender<Acted>) {
@@ -149,3 +363,6 @@ fn run_slow(mut actor: Actor, inbox: &Receiver<Job>, results: &Sender<Acted>) {
 fn thaw(target: Target) -> Job {
     Job { number: 0, target, step: Step::Rung(Rung::Release), need: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,16 +8,18 @@
 //! Pods come from manifests, which are read again when a cgroup appears that no known pod explains, and at every look at the whole tree; and from the container runtime, whenever it was listed.
 //! What somebody else keeps writing is not fought over for ever: after some repairs of a file it is left until the next look at the whole tree, and that is said.
 
+use super::beneath::Beneath;
+use super::detect::of_tree;
 use super::enforce::{Enforcer, Round, check};
 use super::keeper::Signs;
 use super::leftovers::Ground;
-use super::live::join;
 use super::manifests::Manifests;
 use super::node;
 use super::part::{Files, Part, Woken, add};
 use super::sources::{Sources, of_runtime_alone};
 use super::tidy::{May, Tidy};
 use super::watch::{Notice, Watches};
+use crate::act::Mode;
 use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
 use crate::report::{Record, Reporter};
 use crate::sense::Roots;
@@ -47,10 +49,14 @@ pub(super) struct AtWork {
     places: BTreeMap<String, usize>,
     watches: Watches,
     enforcer: Enforcer,
+    /// Without `--enforce` everything is only said.
+    hand: Mode,
     repairs: BTreeMap<(String, String), u32>,
     reported: Vec<Difference>,
     tidy: Tidy,
     trouble: Option<String>,
+    /// Why nothing counted as left over at the last look.
+    hindrance: Option<String>,
     /// The plan is to be worked out anew even if the pods are the same.
     is_stale: bool,
 }
@@ -64,14 +70,17 @@ impl AtWork {
         cgroups: Cgroups,
         roots: Roots,
         has_runtime: bool,
+        hand: Mode,
         watches: Watches,
     ) -> Result<AtWork> {
         let node = node::of_this_machine(&roots).context("this machine")?;
+        let mut cgroups = cgroups;
+        of_tree(&mut cgroups, &Beneath::new(&roots.cgroup))?;
         let tree = PodTree::below(&cgroups.options.root, cgroups.options.driver)
             .map_err(|problem| anyhow!("cgroupRoot: {problem}"))?;
-        let enforcer = Enforcer::by_configuration(&cgroups, &roots, &node);
+        let enforcer = Enforcer::by_configuration(&cgroups, &roots, &node, hand);
         let plan = plan(&cgroups.options, &node, &[]).map_err(joined)?;
-        if cgroups.mode == CgroupMode::Enforce {
+        if cgroups.mode == CgroupMode::Enforce && hand == Mode::Enforce {
             check(&plan, &roots.cgroup).map_err(anyhow::Error::msg)?;
         }
         let mut at_work = AtWork {
@@ -84,10 +93,12 @@ impl AtWork {
             places: BTreeMap::new(),
             watches,
             enforcer,
+            hand,
             repairs: BTreeMap::new(),
             reported: Vec::new(),
             tidy: Tidy::default(),
             trouble: None,
+            hindrance: None,
             is_stale: true,
         };
         at_work.read_pods()?;
@@ -182,8 +193,11 @@ impl AtWork {
             }
             Notice::Gone(watch) => self.watches.forget(watch),
             Notice::Lost => woken.everything = true,
-            Notice::Configured(cgroups) => {
-                self.enforcer = Enforcer::by_configuration(&cgroups, &self.roots, &self.node);
+            Notice::Configured(mut cgroups) => {
+                // The configuration was checked; one that is wrong for the tree's driver stays as it is.
+                let _ = of_tree(&mut cgroups, &Beneath::new(&self.roots.cgroup));
+                self.enforcer =
+                    Enforcer::by_configuration(&cgroups, &self.roots, &self.node, self.hand);
                 let options = &cgroups.options;
                 if let Ok(tree) = PodTree::below(&options.root, options.driver) {
                     self.tree = tree;
@@ -223,6 +237,7 @@ impl AtWork {
     /// Looks at the whole tree, and at what is left over in it; what happens meanwhile is not kept waiting. Returns what is still to be done.
     fn look_at_everything(&mut self, inbox: &Receiver<Notice>, reporter: &mut Reporter) -> Woken {
         self.repairs.clear();
+        self.read_node();
         let read = self.read_pods();
         self.say_trouble(read, reporter);
         let mut next = Woken::default();
@@ -255,7 +270,7 @@ impl AtWork {
     /// Watches a cgroup, and takes in what was made below it before it was watched.
     fn watch_with_children(&mut self, path: &str, part: &mut Part) {
         self.watch(path);
-        for name in super::leftovers::below(&join(&self.roots.cgroup, path)) {
+        for name in Beneath::new(&self.roots.cgroup).children(path) {
             let child = format!("{path}/{name}");
             self.watch(&child);
             add(part, child, Files::All);
@@ -264,7 +279,8 @@ impl AtWork {
 
     fn watch(&mut self, path: &str) {
         // A cgroup that is not there yet is watched when it is made.
-        if let Err(error) = self.watches.add(path, &join(&self.roots.cgroup, path))
+        let held = Beneath::new(&self.roots.cgroup).dir(path);
+        if let Err(error) = held.and_then(|dir| self.watches.add(path, &dir))
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%error, path, "a cgroup cannot be watched; it is looked at from time to time");
@@ -299,6 +315,9 @@ impl AtWork {
             let found = self.found(&part);
             return Round { left: found.clone(), differences: found, ..Round::default() };
         }
+        if self.hand == Mode::DryRun {
+            return self.enforcer.rehearse(&part, &self.node);
+        }
         self.enforcer.scope.given_up = self
             .repairs
             .iter()
@@ -317,15 +336,21 @@ impl AtWork {
         trouble.extend(round.refused.iter().cloned());
         let is_news = !round.written.is_empty() || !round.created.is_empty() || !trouble.is_empty();
         // What is only found is told when it is another than before.
-        let is_other = noticed.is_none() && round.left != self.reported;
+        let found: Vec<Difference> = round.would_write.iter().chain(&round.left).cloned().collect();
+        let is_other = match noticed {
+            None => found != self.reported,
+            Some(_) => !round.would_write.is_empty(),
+        };
         if noticed.is_none() {
-            self.reported.clone_from(&round.left);
+            self.reported = found;
         }
         if is_news || is_other {
             reporter.tell(&Record::Cgroups {
                 written: &round.written,
                 created: &round.created,
                 left: &round.left,
+                would_write: &round.would_write,
+                would_create: &round.would_create,
                 trouble,
                 after_ms: noticed.map(|at| crate::report::ms(at.elapsed())),
             });
@@ -344,13 +369,32 @@ impl AtWork {
                 && self.cgroups.leftovers == Leftovers::Remove
                 && self.sources.is_complete(),
             reclaim: acts && self.cgroups.dying == Dying::Reclaim,
+            rehearse: self.hand == Mode::DryRun,
         };
-        let known = self.sources.known();
+        let known = self.sources.known(self.cgroups.beside);
+        if self.cgroups.leftovers == Leftovers::Remove {
+            self.say_hindrance(&ground, known.as_ref().err(), reporter);
+        }
+        let known = known.ok();
         let is_planned = |path: &str| self.places.contains_key(path);
         let writer = &self.enforcer.writer;
         let tidied = self.tidy.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
         if let Some(tidied) = tidied {
             reporter.tell(&tidied.record());
+        }
+    }
+
+    /// Reads anew what the machine has: memory and processors come and go, limits of task ids and huge pages are set. What was known stays where it cannot be told.
+    fn read_node(&mut self) {
+        match node::of_this_machine(&self.roots) {
+            Ok(node) if node != self.node => {
+                self.node = node;
+                self.enforcer =
+                    Enforcer::by_configuration(&self.cgroups, &self.roots, &self.node, self.hand);
+                self.is_stale = true;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!("this machine: {error:#}; what was known of it stays"),
         }
     }
 
@@ -385,6 +429,18 @@ impl AtWork {
             self.is_stale = false;
         }
         Ok(())
+    }
+
+    /// Says why nothing counts as left over while something runs in cgroups of pods: once, until it is another reason.
+    fn say_hindrance(&mut self, ground: &Ground, why: Option<&String>, reporter: &mut Reporter) {
+        let why = why.filter(|_| ground.runs_something(&self.tree)).cloned();
+        if why != self.hindrance
+            && let Some(why) = &why
+        {
+            let what = format!("cgroups: no pod cgroup is removed: {why}");
+            reporter.tell(&Record::Degraded { what });
+        }
+        self.hindrance = why;
     }
 
     fn say_trouble(&mut self, result: Result<()>, reporter: &mut Reporter) {

@@ -1,8 +1,10 @@
 //! Bringing a tree to its plan: what may be touched, in which order, and what became of it.
 
-use super::live::{Reader, join};
+use super::beneath::Beneath;
+use super::live::Reader;
 use super::systemd::{Manager, Properties};
 use super::write::{NotWritten, Writer, Written};
+use crate::act::Mode;
 use crate::config::{Beside, CgroupMode, Cgroups};
 use crate::sense::Roots;
 use ebb_policy::cgroups::compare::{Difference, Live, differences};
@@ -79,7 +81,7 @@ pub fn check(plan: &Plan, root: &Path) -> Result<(), String> {
     ] {
         let path = plan.cgroups.iter().find(|cgroup| cgroup.level == level);
         let Some(path) = path.and_then(|cgroup| cgroup.path.as_ref()) else { continue };
-        if !join(root, path).is_dir() {
+        if !Beneath::new(root).is_there(path) {
             return Err(format!(
                 "{key} = {path:?}: there is no such cgroup below {}; make it, or take {word} out of enforceNodeAllocatable",
                 root.display()
@@ -94,6 +96,11 @@ pub fn check(plan: &Plan, root: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether a missing cgroup is ebb's to make: reserved ones and containers are others'.
+fn is_made_here(cgroup: &Cgroup) -> bool {
+    matches!(cgroup.level, Level::Kubepods | Level::Class | Level::Pod)
 }
 
 /// What became of one round.
@@ -111,6 +118,10 @@ pub struct Round {
     pub refused: Vec<String>,
     /// Differences that are not ebb's to end.
     pub left: Vec<Difference>,
+    /// What a rehearsal would have written.
+    pub would_write: Vec<Difference>,
+    /// Cgroups that a rehearsal would have made.
+    pub would_create: Vec<String>,
 }
 
 /// Everything that is needed to enforce a plan.
@@ -129,10 +140,10 @@ pub struct Enforcer {
 impl Enforcer {
     /// What acts, by the configuration.
     #[must_use]
-    pub fn by_configuration(cgroups: &Cgroups, roots: &Roots, node: &Node) -> Self {
+    pub fn by_configuration(cgroups: &Cgroups, roots: &Roots, node: &Node, hand: Mode) -> Self {
         let deadline = Duration::from_millis(cgroups.write_deadline.0);
-        let wants_systemd =
-            cgroups.options.driver == Driver::Systemd && cgroups.mode == CgroupMode::Enforce;
+        let writes = cgroups.mode == CgroupMode::Enforce && hand == Mode::Enforce;
+        let wants_systemd = cgroups.options.driver == Driver::Systemd && writes;
         let manager = wants_systemd.then(Manager::connect).and_then(|connected| {
             connected.inspect_err(|error| tracing::warn!(%error, "systemd cannot be reached")).ok()
         });
@@ -141,6 +152,25 @@ impl Enforcer {
             writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
             scope: Scope { beside: cgroups.beside, create: cgroups.create, ..Scope::default() },
             manager,
+        }
+    }
+
+    /// Compares the tree with the plan and only says what [`Enforcer::enforce`] would do.
+    pub fn rehearse(&mut self, plan: &Plan, node: &Node) -> Round {
+        let live = self.reader.read(plan);
+        let missing = plan.cgroups.iter().filter(|cgroup| is_made_here(cgroup));
+        let missing = missing.filter_map(|cgroup| cgroup.path.clone());
+        let missing = missing.filter(|path| self.scope.create && !live.contains_key(path));
+        let found = differences(plan, &live, node);
+        let is_written =
+            |d: &Difference| self.scope.covers(d) && !writes(std::slice::from_ref(d)).is_empty();
+        let (would_write, left) = found.iter().cloned().partition(is_written);
+        Round {
+            would_write,
+            left,
+            would_create: missing.collect(),
+            differences: found,
+            ..Round::default()
         }
     }
 
@@ -184,7 +214,7 @@ impl Enforcer {
     /// Makes what is missing of the node's, the classes' and the pods' cgroups; reserved ones and containers are others' to make.
     fn create(&mut self, plan: &Plan, live: &Live, round: &mut Round) {
         for cgroup in &plan.cgroups {
-            let made_here = matches!(cgroup.level, Level::Kubepods | Level::Class | Level::Pod);
+            let made_here = is_made_here(cgroup);
             let Some(path) =
                 cgroup.path.as_ref().filter(|path| made_here && !live.contains_key(*path))
             else {
@@ -212,7 +242,7 @@ impl Enforcer {
     /// Waits until systemd has made a cgroup.
     fn wait_for(&self, path: &str) -> Result<(), String> {
         let deadline = Instant::now() + STARTING;
-        while !self.writer.directory(path).exists() {
+        while !self.writer.is_there(path) {
             if Instant::now() > deadline {
                 return Err(format!(
                     "{path}: systemd has not made it within {} s",

@@ -5,6 +5,7 @@
 use super::at_work::AtWork;
 use super::sources::SeenPod;
 use super::watch::{Notice, Watches};
+use crate::act::Mode;
 use crate::config::Cgroups;
 use crate::report::Reporter;
 use crate::sense::Roots;
@@ -42,7 +43,7 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread; `has_runtime` says that it will be told what a container runtime has.
+    /// Starts the thread; `has_runtime` says that it will be told what a container runtime has; in a dry run (`hand`) it writes, kills and removes nothing and says what it would do.
     ///
     /// # Errors
     /// When the node or the pods cannot be read, the plan is impossible, or there is no thread to be had.
@@ -50,21 +51,20 @@ impl Keeper {
         cgroups: Cgroups,
         roots: Roots,
         has_runtime: bool,
+        hand: Mode,
         reporter: impl FnOnce() -> Reporter + Send + 'static,
     ) -> Result<Keeper> {
         let (notices, inbox) = sync_channel(WAITING);
         let watches = Watches::start(notices.clone()).context("cannot watch cgroups")?;
         let signs = Arc::new(Signs::default());
         let seen = Arc::clone(&signs);
-        let mut at_work = AtWork::new(cgroups, roots, has_runtime, watches)?;
+        let mut at_work = AtWork::new(cgroups, roots, has_runtime, hand, watches)?;
         let (alive, ended) = sync_channel(0);
-        std::thread::Builder::new()
-            .name("ebb-cgroups".into())
-            .spawn(move || {
-                at_work.run(&inbox, &seen, &mut reporter());
-                drop(alive);
-            })
-            .context("cannot start the keeper of cgroups")?;
+        crate::threads::spawn("ebb-cgroups", move || {
+            at_work.run(&inbox, &seen, &mut reporter());
+            drop(alive);
+        })
+        .context("cannot start the keeper of cgroups")?;
         Ok(Keeper { notices, signs, ended })
     }
 

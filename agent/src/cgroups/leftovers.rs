@@ -3,19 +3,17 @@
 //! What runs is ended first, held and checked as any victim is, then directories go from the bottom up, with bounded retries: a process that is ending leaves its cgroup a moment late.
 //! A leftover whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
 
-use super::live::join;
+use super::beneath::Beneath;
 use super::write::{NotWritten, Writer};
 use crate::act::{NotDone, Refusal, Target, end_leftover};
+use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
 use ebb_policy::cgroups::PodTree;
-use ebb_policy::cgroups::orphans::{Fate, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
+use ebb_policy::cgroups::orphans::{Fate, Known, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
 use ebb_policy::snapshot::Qos;
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -48,14 +46,15 @@ pub struct Dying {
 }
 
 impl Ground {
-    /// The leftovers, by path. `known` are the UIDs of all pods; `None` means that not every source has reported, and then nothing is a leftover.
+    /// The leftovers, by path. `known` are all pods; `None` means that not every source has reported or that none names a pod, and then nothing is a leftover.
     #[must_use]
-    pub fn leftovers(&self, tree: &PodTree, known: Option<&BTreeSet<String>>) -> Vec<Orphan> {
+    pub fn leftovers(&self, tree: &PodTree, known: Option<&Known>) -> Vec<Orphan> {
         let mounts = read_once(&self.proc.join("self/mountinfo")).ok();
         let mut cgroups = Vec::new();
         for (path, uid) in self.pods(tree) {
             cgroups.push(PodCgroup {
-                populated: self.populated(&path) == Some(1),
+                // What cannot be told to be empty is not.
+                populated: self.populated(&path) != Some(0),
                 volumes_mounted: self.volumes_mounted(&uid, mounts.as_deref()),
                 path,
             });
@@ -68,11 +67,11 @@ impl Ground {
     /// # Errors
     /// What could not be done: it holds a protected process, or what the kernel says.
     pub fn end(&self, orphan: &Orphan) -> io::Result<()> {
-        let at = join(&self.root, &orphan.path);
+        let root = self.beneath();
         match orphan.fate {
+            Fate::Skip => Ok(()),
             Fate::Starve => {
-                let file = at.join("cpu.weight");
-                match put(&file, &STARVED_WEIGHT.to_string()) {
+                match root.write(&orphan.path, "cpu.weight", &STARVED_WEIGHT.to_string()) {
                     // Without the controller it has no CPU of its own to lose.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                     other => other,
@@ -80,9 +79,13 @@ impl Ground {
             }
             Fate::Remove => {
                 // By its id, so that a later cgroup of the same name is not the one that is emptied.
-                let id = fs::metadata(&at)?.ino();
-                match end_leftover(&Target::Cgroup { id, path: at.clone() }, &self.proc) {
-                    Ok(_) | Err(NotDone::Refused(Refusal::Gone)) => remove(&at, 0),
+                let target =
+                    Target::Cgroup { id: root.id(&orphan.path)?, path: root.shown(&orphan.path) };
+                let roots = Roots { proc: self.proc.clone(), cgroup: self.root.clone() };
+                match end_leftover(&target, &roots) {
+                    Ok(_) | Err(NotDone::Refused(Refusal::Gone | Refusal::Exiting)) => {
+                        remove(&root, &orphan.path, 0)
+                    }
                     Err(error) => Err(io::Error::other(error)),
                 }
             }
@@ -118,12 +121,12 @@ impl Ground {
     pub fn empty(
         &self,
         tree: &PodTree,
-        known: &BTreeSet<String>,
+        known: &Known,
         is_planned: impl Fn(&str) -> bool,
     ) -> Vec<String> {
         let mut found = Vec::new();
-        for (pod, _) in self.pods(tree).iter().filter(|(_, uid)| known.contains(uid)) {
-            for name in below(&join(&self.root, pod)) {
+        for (pod, _) in self.pods(tree).iter().filter(|(_, uid)| known.uids.contains(uid)) {
+            for name in self.beneath().children(pod) {
                 let path = format!("{pod}/{name}");
                 if self.populated(&path) == Some(0) && !is_planned(&path) {
                     found.push(path);
@@ -133,12 +136,22 @@ impl Ground {
         found
     }
 
+    /// Whether something runs in the cgroup of any pod, or may.
+    #[must_use]
+    pub fn runs_something(&self, tree: &PodTree) -> bool {
+        self.pods(tree).iter().any(|(path, _)| self.populated(path) != Some(0))
+    }
+
+    fn beneath(&self) -> Beneath {
+        Beneath::new(&self.root)
+    }
+
     /// Cgroups that are named as those of pods, each with the UID, in the order of classes and names.
     fn pods(&self, tree: &PodTree) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
             let parent = tree.class(qos).path(tree.driver());
-            for name in below(&join(&self.root, &parent)) {
+            for name in self.beneath().children(&parent) {
                 let path = format!("{parent}/{name}");
                 if let Some((uid, _)) = tree.parse_pod(&path) {
                     found.push((path, uid));
@@ -150,20 +163,19 @@ impl Ground {
 
     /// 1 when processes are in a cgroup or below, 0 when none are; `None` when that cannot be read.
     fn populated(&self, path: &str) -> Option<u64> {
-        keyed(&read_once(&join(&self.root, path).join("cgroup.events")).ok()?, "populated")
+        keyed(&self.beneath().read(path, "cgroup.events").ok()?, "populated")
     }
 
     /// Bytes charged to a cgroup; `None` when it is gone or the kernel does not say.
     fn held(&self, path: &str) -> Option<u64> {
-        read_once(&join(&self.root, path).join("memory.current")).ok()?.trim().parse().ok()
+        self.beneath().read(path, "memory.current").ok()?.trim().parse().ok()
     }
 
     fn dying_below(&self, path: &str, depth: usize, found: &mut Vec<Dying>) -> u64 {
-        let at = join(&self.root, path);
-        let stat = read_once(&at.join("cgroup.stat")).unwrap_or_default();
+        let stat = self.beneath().read(path, "cgroup.stat").unwrap_or_default();
         let all = keyed(&stat, "nr_dying_descendants").unwrap_or(0);
         let mut elsewhere = 0;
-        let children = below(&at);
+        let children = self.beneath().children(path);
         if all > 0 && depth < MAX_DEPTH {
             for name in &children {
                 elsewhere += self.dying_below(&format!("{path}/{name}"), depth + 1, found);
@@ -192,29 +204,17 @@ impl Ground {
     }
 }
 
-/// Writes to a file that is there: asking the kernel to make one hides that there is none.
-fn put(file: &Path, value: &str) -> io::Result<()> {
-    fs::OpenOptions::new().write(true).truncate(true).open(file)?.write_all(value.as_bytes())
-}
-
-/// Names of the cgroups directly below.
-pub(super) fn below(at: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(at) else { return Vec::new() };
-    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let mut names: Vec<String> =
-        dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
 /// Removes a cgroup and everything below it, the lowest first.
-fn remove(at: &Path, depth: usize) -> io::Result<()> {
+fn remove(root: &Beneath, path: &str, depth: usize) -> io::Result<()> {
     if depth > MAX_DEPTH {
         return Err(io::Error::other("it is nested deeper than any pod"));
     }
-    below(at).iter().try_for_each(|name| remove(&at.join(name), depth + 1))?;
+    for name in root.children(path) {
+        remove(root, &format!("{path}/{name}"), depth + 1)?;
+    }
+    let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     for attempt in 0..REMOVE_TRIES {
-        match fs::remove_dir(at) {
+        match root.remove(parent, name) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -223,13 +223,19 @@ fn remove(at: &Path, depth: usize) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    fs::remove_dir(at)
+    root.remove(parent, name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ebb_policy::cgroups::{CgroupName, Driver};
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    fn known(uid: &str) -> Known {
+        Known { uids: BTreeSet::from([uid.to_owned()]), doubt: None }
+    }
 
     fn ground(mountinfo: &str) -> (tempfile::TempDir, Ground, PodTree) {
         let dir = tempfile::tempdir().unwrap();
@@ -255,7 +261,7 @@ mod tests {
     fn a_pod_whose_volumes_are_mounted_is_not_removed() {
         let line = "36 35 0:33 / /var/lib/kubelet/pods/mounted/volumes/kubernetes.io~empty-dir/x rw - tmpfs tmpfs rw\n";
         let (_dir, ground, tree) = ground(line);
-        let known = BTreeSet::from(["live".to_owned()]);
+        let known = known("live");
         let found = ground.leftovers(&tree, Some(&known));
         let fates: Vec<_> = found.iter().map(|o| (o.uid.as_str(), o.fate, o.populated)).collect();
         assert_eq!(fates, [("mounted", Fate::Starve, false), ("gone", Fate::Remove, true)]);
@@ -272,7 +278,7 @@ mod tests {
         let (_dir, ground, tree) = ground("");
         let at = ground.root.join("kubepods/podgone");
         fs::write(at.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
-        let found = ground.leftovers(&tree, Some(&BTreeSet::from(["live".to_owned()])));
+        let found = ground.leftovers(&tree, Some(&known("live")));
         let gone = found.iter().find(|orphan| orphan.uid == "gone").unwrap();
         let error = ground.end(gone).unwrap_err().to_string();
         assert!(error.contains("it is ebb itself"), "{error}");

@@ -2,17 +2,17 @@
 //!
 //! Each cgroup's directory is opened once and its files relative to it, so that what is read together belongs together; nothing is read that the plan does not name.
 
+use super::beneath::{Beneath, open_in};
 use super::v1::V1;
 use crate::sense::Roots;
 use crate::sense::file::{KeptFile, read_once};
-use crate::sense::host::CgroupLayout;
+use crate::sense::host::{CgroupLayout, v2_controllers};
 use ebb_policy::cgroups::compare::{Found, Live};
+use ebb_policy::cgroups::cpu::Curve;
 use ebb_policy::cgroups::{Level, Plan};
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Processes of a container whose score is looked at.
@@ -21,11 +21,27 @@ const PROCESSES: usize = 64;
 /// Reads what is there of a plan.
 #[derive(Debug)]
 pub struct Reader {
-    root: PathBuf,
+    root: Beneath,
     proc: PathBuf,
     buffer: Vec<u8>,
     reads: u64,
-    v1: Option<V1>,
+    v1: Option<Elsewhere>,
+}
+
+/// Controllers that are on cgroup v1.
+#[derive(Debug)]
+struct Elsewhere {
+    v1: V1,
+    on_v2: BTreeSet<String>,
+    curves: (Curve, Curve),
+}
+
+impl Elsewhere {
+    /// Whether a file's controller is on cgroup v1; one can only be on one of the hierarchies.
+    fn has(&self, file: &str) -> bool {
+        let controller = file.split('.').next().unwrap_or_default();
+        !self.on_v2.contains(controller) && self.v1.has(file)
+    }
 }
 
 impl Reader {
@@ -33,7 +49,7 @@ impl Reader {
     #[must_use]
     pub fn new(root: &Path, proc: &Path) -> Reader {
         Reader {
-            root: root.to_owned(),
+            root: Beneath::new(root),
             proc: proc.to_owned(),
             buffer: Vec::new(),
             reads: 0,
@@ -41,20 +57,22 @@ impl Reader {
         }
     }
 
-    /// A reader for a host of any layout; where controllers are on cgroup v1, their files there are read.
+    /// A reader for a host of any layout; files of a controller that the v2 hierarchy does not have are read where cgroup v1 has it. `curves` are those of the kubelet's levels and of containers, by which shares are read as weights.
     #[must_use]
-    pub fn of_layout(layout: &CgroupLayout, roots: &Roots) -> Reader {
+    pub fn of_layout(layout: &CgroupLayout, roots: &Roots, curves: (Curve, Curve)) -> Reader {
         let mut reader = Reader::new(&roots.cgroup, &roots.proc);
-        if layout.unified().is_none() {
-            reader.v1 = Some(V1::find(&roots.proc));
-        }
+        let on_v2 = match layout.v2() {
+            Some(root) => v2_controllers(root).unwrap_or_default(),
+            None => BTreeSet::new(),
+        };
+        reader.v1 = Some(Elsewhere { v1: V1::find(&roots.proc), on_v2, curves });
         reader
     }
 
     /// Whether a file that was not found is missing: on cgroup v1 many have no counterpart, which is no difference.
     #[must_use]
     pub fn tells(&self, file: &str) -> bool {
-        self.v1.is_none() || V1::tells(file)
+        self.v1.as_ref().is_none_or(|elsewhere| !elsewhere.has(file) || V1::tells(file))
     }
 
     /// Files read so far.
@@ -69,7 +87,7 @@ impl Reader {
         for cgroup in &plan.cgroups {
             let Some(path) = &cgroup.path else { continue };
             let files = cgroup.values.keys().map(String::as_str);
-            let Ok(mut found) = self.read_cgroup(path, files) else { continue };
+            let Ok(mut found) = self.read_at(path, cgroup.level, files) else { continue };
             if cgroup.level == Level::Container && cgroup.oom_score_adj.is_some() {
                 found.scores = self.scores(path);
             }
@@ -87,14 +105,10 @@ impl Reader {
         path: &str,
         files: impl Iterator<Item = &'f str>,
     ) -> io::Result<Found> {
-        if let Some(v1) = &self.v1 {
-            return v1.read(path, files, &mut self.reads);
-        }
-        let dir = open_below(&self.root, path)?;
+        let dir = self.root.dir(path)?;
         let mut found = Found::default();
         for file in files {
-            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-            let Ok(fd) = openat(&dir, file, flags, Mode::empty()) else { continue };
+            let Ok(fd) = open_in(&dir, file, OFlag::O_RDONLY) else { continue };
             self.reads += 1;
             if let Ok(text) = KeptFile::from_fd(fd).read_value(&mut self.buffer) {
                 found.files.insert(file.to_owned(), text.trim_end().to_owned());
@@ -103,10 +117,33 @@ impl Reader {
         Ok(found)
     }
 
+    /// The same on a host of any layout: a cgroup is there when one of the hierarchies has it.
+    fn read_at<'f>(
+        &mut self,
+        path: &str,
+        level: Level,
+        files: impl Iterator<Item = &'f str>,
+    ) -> io::Result<Found> {
+        let Some(elsewhere) = self.v1.take() else { return self.read_cgroup(path, files) };
+        let (on_v1, on_v2): (Vec<&str>, Vec<&str>) = files.partition(|file| elsewhere.has(file));
+        let (of_pods, of_containers) = elsewhere.curves;
+        let curve = if level == Level::Container { of_containers } else { of_pods };
+        let v1 = elsewhere.v1.read(path, on_v1.into_iter(), curve, &mut self.reads);
+        let v2 = self.read_cgroup(path, on_v2.into_iter());
+        self.v1 = Some(elsewhere);
+        match (v1, v2) {
+            (Ok(mut found), Ok(more)) => {
+                found.files.extend(more.files);
+                Ok(found)
+            }
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
     /// The different scores of a cgroup's own processes.
     fn scores(&mut self, path: &str) -> BTreeSet<i64> {
-        let procs = join(&self.root, path).join("cgroup.procs");
-        let Ok(procs) = read_once(&procs) else { return BTreeSet::new() };
+        let Ok(procs) = self.root.read(path, "cgroup.procs") else { return BTreeSet::new() };
         self.reads += 1;
         let pids = procs.lines().filter(|pid| *pid != "0").take(PROCESSES);
         pids.filter_map(|pid| {
@@ -115,19 +152,4 @@ impl Reader {
         })
         .collect()
     }
-}
-
-/// The directory of a cgroup by its path below the mount.
-#[must_use]
-pub fn join(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
-}
-
-/// Opens a cgroup's directory without following links.
-///
-/// # Errors
-/// What the kernel says.
-pub fn open_below(root: &Path, path: &str) -> io::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    Ok(open(&join(root, path), flags, Mode::empty())?)
 }

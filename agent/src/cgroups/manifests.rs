@@ -3,12 +3,18 @@
 //! A file may hold one Pod, a List or PodList (as `kubectl get pods -o json` prints), a bare array, several YAML documents, or several JSON objects after one another.
 //! Only what cgroups depend on is read. What the API server would have filled in is filled in.
 
-use crate::sense::manifests::quantity;
+mod fields;
+mod resize;
+
+pub use fields::BadField;
+pub(super) use fields::amounts;
+
+use crate::config::yaml_problem;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use ebb_policy::cgroups::Amounts;
-use ebb_policy::cgroups::pod::{Asked, Container, ContainerId, Pod, Resources, Source};
+use ebb_policy::cgroups::pod::{Asked, Container, ContainerId, Pod, Source};
 use ebb_policy::class_priority;
 use ebb_policy::snapshot::{ContainerKind, Qos};
+use fields::{bad, name, resources, unique_containers};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,11 +34,19 @@ pub struct Manifests {
     pub resizing: BTreeSet<String>,
     /// UIDs of pods that are over but still there.
     pub ended: BTreeSet<String>,
+    /// Static pods whose manifests do not say the UID under which the kubelet runs them, all else known.
+    pub unnamed: Vec<Pod>,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
 impl Manifests {
+    /// Whether no pod at all is named: an unmounted directory looks the same.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.unnamed.is_empty() && self.ended.is_empty()
+    }
+
     /// Reads a file, or every file of a directory that is not hidden; pods that are bound to another node than `node` are left out.
     ///
     /// # Errors
@@ -88,21 +102,26 @@ impl Manifests {
 
     fn add_pod(&mut self, document: &Value, node: Option<&str>) -> Result<()> {
         let pod = pod(document)?;
-        let name = pod.full_name();
+        let full = pod.full_name();
         let bound = text_at(document, &["spec", "nodeName"]).filter(|bound| !bound.is_empty());
         if let (Some(node), Some(bound)) = (node, bound)
             && node != bound
         {
-            self.notes.push(format!("{name}: bound to node {bound}, left out"));
+            self.notes.push(format!("{full}: bound to node {bound}, left out"));
             return Ok(());
         }
         let phase = text_at(document, &["status", "phase"]).unwrap_or_default();
         if matches!(phase, "Succeeded" | "Failed") {
-            self.notes.push(format!("{name}: it has ended ({phase}), left out"));
+            self.notes.push(format!("{full}: it has ended ({phase}), left out"));
             self.ended.insert(pod.uid);
             return Ok(());
         }
-        if is_resizing(document) {
+        if pod.uid.is_empty() {
+            self.notes.push(format!("{full}: metadata.uid: there is none, so the name of its cgroup is known only from the container runtime (--cri); without that the pod is left out. The kubelet computes a static pod's UID from its own form of the pod, which a manifest does not give"));
+            self.unnamed.push(pod);
+            return Ok(());
+        }
+        if resize::is_going_on(document) {
             self.resizing.insert(pod.uid.clone());
         }
         self.pods.push(pod);
@@ -142,7 +161,7 @@ pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
             if is_json {
                 anyhow!("not JSON that can be read: {not_json}")
             } else {
-                anyhow!("not YAML that can be read: {}", not_yaml.without_snippet())
+                anyhow!("not YAML that can be read: {}", yaml_problem(&not_yaml))
             }
         }),
     }
@@ -154,25 +173,30 @@ fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
 }
 
 fn pod(document: &Value) -> Result<Pod> {
-    let name = text_at(document, &["metadata", "name"]).unwrap_or_default();
+    let pod_name = text_at(document, &["metadata", "name"]).unwrap_or_default();
     let namespace = text_at(document, &["metadata", "namespace"])
         .filter(|n| !n.is_empty())
         .unwrap_or("default");
-    let full = format!("{namespace}/{name}");
+    let full = format!("{namespace}/{pod_name}");
+    name(&full, "metadata.name", pod_name)?;
+    name(&full, "metadata.namespace", namespace)?;
     let spec = document.get("spec").filter(|spec| spec.is_object());
     let spec = spec.with_context(|| format!("pod {full}: spec: there is none"))?;
     let annotation = |key| text_at(document, &["metadata", "annotations", key]);
     let source = annotation(SOURCE).filter(|source| *source != "api");
-    let uid = match annotation(MIRROR).or_else(|| text_at(document, &["metadata", "uid"])) {
-        Some(uid) if !uid.is_empty() => uid.to_owned(),
-        _ => bail!(
-            "pod {full}: metadata.uid: there is none, so its cgroup's name cannot be known; write the UID under which the kubelet runs it"
-        ),
+    let uid_key = match annotation(MIRROR) {
+        Some(_) => "metadata.annotations[\"kubernetes.io/config.mirror\"]",
+        None => "metadata.uid",
     };
+    let uid = annotation(MIRROR).or_else(|| text_at(document, &["metadata", "uid"]));
+    let uid = uid.unwrap_or_default().to_owned();
+    if !uid.is_empty() {
+        name(&full, uid_key, &uid)?;
+    }
     let mut pod = Pod {
         source: Source::Manifest,
         namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        name: pod_name.to_owned(),
         uid,
         qos: qos(document).with_context(|| format!("pod {full}"))?,
         priority: 0,
@@ -206,34 +230,48 @@ fn pod(document: &Value) -> Result<Pod> {
         let items = spec.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         for (n, item) in items.iter().enumerate() {
             let path = format!("spec.{list}[{n}]");
-            let container = container(document, item, kind, &path);
-            pod.containers.push(container.with_context(|| format!("pod {full}"))?);
+            let container = container(document, &full, item, kind, &path);
+            pod.containers.push(container.map_err(|error| about(&full, error))?);
         }
     }
     ensure!(
         pod.containers.iter().any(|c| c.kind == ContainerKind::Regular),
         "pod {full}: spec.containers: there is none"
     );
+    unique_containers(&pod)?;
+    resize::follow_allocated(document, &mut pod).with_context(|| format!("pod {full}"))?;
     pod.apply_defaults();
     Ok(pod)
 }
 
-fn container(pod: &Value, item: &Value, kind: ContainerKind, path: &str) -> Result<Container> {
-    let name = text_at(item, &["name"]).unwrap_or_default();
-    ensure!(!name.is_empty(), "{path}.name: there is none");
+/// Names the pod, unless the error does already.
+fn about(full: &str, error: anyhow::Error) -> anyhow::Error {
+    if error.is::<BadField>() { error } else { error.context(format!("pod {full}")) }
+}
+
+fn container(
+    pod: &Value,
+    full: &str,
+    item: &Value,
+    kind: ContainerKind,
+    path: &str,
+) -> Result<Container> {
+    let own = text_at(item, &["name"]).unwrap_or_default();
+    ensure!(!own.is_empty(), "{path}.name: there is none");
+    name(full, &format!("{path}.name"), own)?;
     let is_sidecar =
         kind == ContainerKind::Init && text_at(item, &["restartPolicy"]) == Some("Always");
     Ok(Container {
-        name: name.to_owned(),
+        name: own.to_owned(),
         kind: if is_sidecar { ContainerKind::Sidecar } else { kind },
         resources: resources(item.get("resources"), &format!("{path}.resources"))?,
-        id: container_id(pod, name).with_context(|| format!("the status of container {name}"))?,
+        id: container_id(pod, full, own)?,
         asked: Asked::default(),
     })
 }
 
 /// Who a container is at the runtime, as long as it has not ended.
-fn container_id(pod: &Value, name: &str) -> Result<Option<ContainerId>> {
+fn container_id(pod: &Value, full: &str, name: &str) -> Result<Option<ContainerId>, BadField> {
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     for list in lists {
         let statuses = pod.get("status").and_then(|s| s.get(list)).and_then(Value::as_array);
@@ -245,31 +283,13 @@ fn container_id(pod: &Value, name: &str) -> Result<Option<ContainerId>> {
         return match id.map(str::parse) {
             None => Ok(None),
             Some(Ok(id)) => Ok(Some(id)),
-            Some(Err(problem)) => bail!("containerID {:?}: {problem}", id.unwrap_or_default()),
+            Some(Err(problem)) => {
+                let key = format!("status.{list}[name={name}].containerID");
+                Err(bad(full, &key, id.unwrap_or_default(), problem))
+            }
         };
     }
     Ok(None)
-}
-
-fn resources(value: Option<&Value>, path: &str) -> Result<Resources> {
-    let part = |name: &str| amounts(value.and_then(|v| v.get(name)), &format!("{path}.{name}"));
-    Ok(Resources { requests: part("requests")?, limits: part("limits")? })
-}
-
-/// A map of quantities; a number stands for itself.
-pub(super) fn amounts(value: Option<&Value>, path: &str) -> Result<Amounts> {
-    let mut amounts = Amounts::none();
-    let entries = match value {
-        None | Some(Value::Null) => return Ok(amounts),
-        Some(Value::Object(entries)) => entries,
-        Some(_) => bail!("{path}: amounts by resource belong here, such as {{cpu: \"1\"}}"),
-    };
-    for (name, amount) in entries {
-        let amount = quantity(amount).with_context(|| format!("{path}[{name:?}]"))?;
-        ensure!(!amount.is_negative(), "{path}[{name:?}] = {amount}: below zero");
-        amounts.set(name, amount);
-    }
-    Ok(amounts)
 }
 
 fn qos(document: &Value) -> Result<Option<Qos>> {
@@ -281,15 +301,6 @@ fn qos(document: &Value) -> Result<Option<Qos>> {
         Some(other) => {
             bail!("status.qosClass = {other:?}: write Guaranteed, Burstable or BestEffort")
         }
-    })
-}
-
-fn is_resizing(document: &Value) -> bool {
-    let conditions = document.get("status").and_then(|s| s.get("conditions"));
-    conditions.and_then(Value::as_array).into_iter().flatten().any(|condition| {
-        let kind = text_at(condition, &["type"]);
-        matches!(kind, Some("PodResizePending" | "PodResizeInProgress"))
-            && text_at(condition, &["status"]) == Some("True")
     })
 }
 
@@ -350,7 +361,6 @@ mod tests {
     #[test]
     fn errors_name_pod_and_field() {
         for (text, says) in [
-            (POD.replace(", uid: u1", ""), "pod default/a: metadata.uid"),
             (
                 POD.replace("1.5", "1.5x"),
                 "pod default/a: spec.containers[0].resources.limits[\"cpu\"]: \"1.5x\"",
@@ -365,12 +375,55 @@ mod tests {
                 ),
                 "containerID",
             ),
+            (
+                format!(
+                    "{POD}status: {{containerStatuses: [{{name: c, containerID: \"../../../../outside://ab\"}}]}}"
+                ),
+                "pod default/a: status.containerStatuses[name=c].containerID = \"../../../../outside://ab\"",
+            ),
+            (POD.replace("u1", "../x"), "pod default/a: metadata.uid = \"../x\""),
+            (POD.replace("name: a,", "name: \"a/../b\","), "metadata.name = \"a/../b\""),
+            (POD.replace("name: a,", "name: a, namespace: \"..\","), "metadata.namespace = \"..\""),
+            (POD.replace("name: c,", "name: \"c\\e\","), "spec.containers[0].name = \"c\\u{1b}\""),
+            (
+                POD.replace("uid: u1", "annotations: {kubernetes.io/config.mirror: a/b}"),
+                "config.mirror\"] = \"a/b\"",
+            ),
+            (
+                POD.replace("{limits: {cpu: 1.5, memory: 1073741824}}", "lots"),
+                "pod default/a: spec.containers[0].resources = \"lots\"",
+            ),
+            (
+                POD.replace("{limits:", "{requests: {cpu: 2}, limits:"),
+                "pod default/a: spec.containers[0].resources.requests[\"cpu\"] = 2: more than the limit",
+            ),
+            (
+                POD.replace(
+                    "spec: {",
+                    "spec: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}, ",
+                ),
+                "pod default/a: spec.resources.requests[\"cpu\"] = 2: more than the limit",
+            ),
+            (
+                POD.replace("spec: {", "spec: {initContainers: [{name: c}], "),
+                "pod default/a: spec: name of a container = \"c\": another container",
+            ),
+            (POD.replace("cpu: 1.5", "hugepages-0: 1"), "limits[\"hugepages-0\"]"),
+            (POD.replace("cpu: 1.5", "hugepages-3000: 3000"), "limits[\"hugepages-3000\"]"),
             ("metadata: {}".to_owned(), "kind"),
             ("{\"kind\": ".to_owned(), "not JSON"),
         ] {
             let said = format!("{:#}", read(&text).unwrap_err());
             assert!(said.contains(says), "{says} is not in {said}");
         }
+    }
+
+    #[test]
+    fn a_static_pod_without_a_uid_costs_only_itself_and_is_said() {
+        let two = format!("{}---\n{}", POD.replace(", uid: u1", ""), POD);
+        let read = read(&two).unwrap();
+        assert_eq!((read.pods.len(), read.unnamed.len()), (1, 1));
+        assert!(read.notes[0].contains("default/a: metadata.uid"), "{:?}", read.notes);
     }
 
     #[test]

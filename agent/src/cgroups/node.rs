@@ -3,6 +3,7 @@
 use super::manifests::{amounts, documents};
 use crate::sense::Roots;
 use crate::sense::file::read_once;
+use crate::sense::host::{v1_controllers, v2_controllers};
 use crate::sense::manifests::quantity;
 use crate::sense::meminfo::MemInfo;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,7 +11,6 @@ use ebb_policy::Quantity;
 use ebb_policy::cgroups::Node;
 use ebb_policy::cgroups::amounts::{CPU, MEMORY, PID};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -91,11 +91,11 @@ pub fn of_this_machine(roots: &Roots) -> Result<Node> {
         .ok()
         .flatten()
         .and_then(|size| u64::try_from(size).ok());
-    let controllers = read_once(&roots.cgroup.join("cgroup.controllers"));
-    node.controllers = controllers.ok().map(|text| {
-        let known = text.split_whitespace().map(str::to_owned);
-        known.collect::<BTreeSet<_>>()
-    });
+    // On a hybrid host a controller counts on the hierarchy that has it.
+    let mut controllers = v2_controllers(&roots.cgroup).unwrap_or_default();
+    let known = |name: &String| ebb_policy::cgroups::node::CONTROLLERS.contains(&name.as_str());
+    controllers.extend(v1_controllers(&roots.proc).into_iter().filter(known));
+    node.controllers = Some(controllers).filter(|controllers| !controllers.is_empty());
     add_huge_pages(&mut node, Path::new("/sys/kernel/mm/hugepages"));
     Ok(node)
 }
@@ -135,6 +135,23 @@ mod tests {
     fn a_kubernetes_node_is_read_too() {
         let node = parse(r#"{"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}}"#).unwrap();
         assert_eq!((node.name.as_deref(), node.capacity.milli(CPU)), (Some("n"), 4000));
+    }
+
+    #[test]
+    fn on_a_hybrid_host_controllers_of_both_hierarchies_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), cgroup: dir.path().join("unified") };
+        for at in [&roots.proc, &roots.cgroup] {
+            fs::create_dir(at).unwrap();
+        }
+        fs::write(roots.proc.join("meminfo"), "MemTotal: 1024 kB\n").unwrap();
+        fs::write(roots.cgroup.join("cgroup.controllers"), "hugetlb\n").unwrap();
+        let mounts =
+            "cgroup /c/memory cgroup rw,memory 0 0\ncgroup /c/cpu cgroup rw,cpu,cpuacct 0 0\n";
+        fs::write(roots.proc.join("mounts"), mounts).unwrap();
+        let node = of_this_machine(&roots).unwrap();
+        let known = ["cpu", "hugetlb", "memory"].map(str::to_owned);
+        assert_eq!(node.controllers, Some(known.into()));
     }
 
     #[test]

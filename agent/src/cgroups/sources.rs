@@ -7,10 +7,13 @@
 //! ```
 //! The runtime adds the ids of containers to a manifest that does not have them, as that of a static pod.
 //! Who is left over is only known while every source reports; and since a runtime does not tell of pods that have not begun, nothing is removed on its word alone.
+//! An empty source is not an empty world: a manifest directory may be unmounted, a runtime's list may be its first. Where no source names a pod nothing is left over, and while one of them names none, what runs is skipped.
 
 use super::manifests::Manifests;
+use crate::config::Beside;
 use crate::sense::runtime::{ContainerSeen, Inventory};
 use ebb_policy::cgroups::PodTree;
+use ebb_policy::cgroups::orphans::Known;
 use ebb_policy::cgroups::pod::{Asked, Container, ContainerId, Pod, Source};
 use ebb_policy::snapshot::ContainerState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +83,7 @@ fn id(container: &ContainerSeen) -> Option<ContainerId> {
     let id = &container.container.id;
     let name = container.cgroup.as_ref()?.file_name()?.to_str()?;
     let name = name.strip_suffix(".scope").unwrap_or(name);
-    let of = |runtime: &str| Some(ContainerId { runtime: runtime.to_owned(), id: id.clone() });
+    let of = |runtime: &str| ContainerId::new(runtime, id).ok();
     match name.strip_suffix(id.as_str())? {
         "" | "cri-containerd-" => of("containerd"),
         "crio-" => of("cri-o"),
@@ -103,6 +106,23 @@ pub(crate) struct Sources {
     pub(super) is_up: bool,
 }
 
+/// Where container runtimes usually listen.
+const SOCKETS: [&str; 3] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+];
+
+/// Whose pods may run although no runtime is asked: a runtime's sandboxes and containers go through the runtime, never behind it.
+fn unasked(beside: Beside) -> Option<String> {
+    if beside == Beside::Kubelet {
+        let what = "no container runtime is asked whether it still has the pod; name it with --cri";
+        return Some(what.to_owned());
+    }
+    let socket = SOCKETS.into_iter().find(|socket| Path::new(socket).exists())?;
+    Some(format!("a container runtime listens at {socket} and is not asked; name it with --cri"))
+}
+
 impl Sources {
     /// What every source that is asked has told just now.
     pub(crate) fn now(manifests: Option<Manifests>, seen: Option<Vec<SeenPod>>) -> Sources {
@@ -113,6 +133,7 @@ impl Sources {
     pub(crate) fn pods(&self, tree: &PodTree) -> Vec<Pod> {
         let mut pods: Vec<Pod> =
             self.manifests.iter().flat_map(|manifests| manifests.pods.iter().cloned()).collect();
+        pods.extend(self.found_unnamed());
         let ended = self.manifests.as_ref().map(|manifests| &manifests.ended);
         for seen in self.seen.iter().flatten() {
             match pods.iter_mut().find(|pod| pod.uid == seen.uid) {
@@ -124,20 +145,63 @@ impl Sources {
         pods
     }
 
-    /// UIDs of all pods; `None` while some source has not reported.
-    pub(crate) fn known(&self) -> Option<BTreeSet<String>> {
-        let manifests = match &self.manifests {
-            Some(manifests) if self.are_read => Some(manifests),
-            Some(_) => return None,
-            None => None,
-        };
+    /// Static pods whose manifests do not say their UID, with the UID that the runtime has them under.
+    fn found_unnamed(&self) -> Vec<Pod> {
+        let unnamed = self.manifests.iter().flat_map(|manifests| &manifests.unnamed);
+        let found = unnamed.filter_map(|pod| {
+            let name = pod.full_name();
+            // The kubelet appends the node's name to that of a static pod.
+            let is_it = |seen: &&SeenPod| {
+                let rest = seen.name.strip_prefix(&name);
+                seen.is_static && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            };
+            let mut candidates = self.seen.iter().flatten().filter(is_it);
+            match (candidates.next(), candidates.next()) {
+                (Some(seen), None) => Some(Pod { uid: seen.uid.clone(), ..pod.clone() }),
+                _ => None,
+            }
+        });
+        found.collect()
+    }
+
+    /// All pods, and how far that can be relied on; an error says why nothing counts as left over.
+    ///
+    /// # Errors
+    /// A source that has not reported, or that no source names a pod.
+    pub(crate) fn known(&self, beside: Beside) -> Result<Known, String> {
+        if self.manifests.is_some() && !self.are_read {
+            return Err("the pod manifests cannot be read".to_owned());
+        }
         let seen = self.seen.as_ref().filter(|_| self.is_up);
-        if self.has_runtime && seen.is_none() || manifests.is_none() && seen.is_none() {
-            return None;
+        if self.has_runtime && seen.is_none() {
+            return Err("waiting for the runtime's pod list".to_owned());
+        }
+        let manifests = self.manifests.as_ref();
+        if let (Some(pod), None) = (manifests.and_then(|manifests| manifests.unnamed.first()), seen)
+        {
+            let name = pod.full_name();
+            return Err(format!(
+                "the UID of pod {name} is not known, so any cgroup may be its own"
+            ));
         }
         let named = manifests.into_iter().flat_map(|m| m.pods.iter().map(|pod| &pod.uid));
         let running = seen.into_iter().flatten().map(|pod| &pod.uid);
-        Some(named.chain(running).cloned().collect())
+        let uids: BTreeSet<String> = named.chain(running).cloned().collect();
+        let doubt = match (manifests, seen) {
+            (None, None) => return Err("there is no source of pods".to_owned()),
+            _ if uids.is_empty() => {
+                return Err("no source names a pod, and an empty source is not an empty node (is the manifest directory mounted?)".to_owned());
+            }
+            (Some(manifests), _) if manifests.is_empty() => {
+                Some("the pod manifests name no pod".to_owned())
+            }
+            (_, Some(seen)) if seen.is_empty() => {
+                Some("the container runtime lists no pod".to_owned())
+            }
+            (_, None) => unasked(beside),
+            (_, Some(_)) => None,
+        };
+        Ok(Known { uids, doubt })
     }
 
     /// Whether anything at all is known of pods: without manifests nothing is before the runtime has told.
@@ -146,8 +210,10 @@ impl Sources {
     }
 
     /// Whether a pod that nobody knows is certain not to exist: only manifests tell of pods that have not begun.
-    pub(super) fn is_complete(&self) -> bool {
-        self.manifests.is_some()
+    pub(crate) fn is_complete(&self) -> bool {
+        self.manifests
+            .as_ref()
+            .is_some_and(|manifests| !manifests.is_empty() && manifests.unnamed.is_empty())
     }
 
     /// UIDs of pods that the kubelet is changing.
@@ -274,21 +340,74 @@ mod tests {
         assert_eq!(pods[0].containers[0].id.as_ref().unwrap().id, "abc");
     }
 
+    const POD: &str =
+        "kind: Pod\nmetadata: {name: a, uid: u1}\nspec: {containers: [{name: main}]}\n";
+
+    fn manifests(text: &str) -> Option<Manifests> {
+        let mut manifests = Manifests::default();
+        manifests.add(text, None).unwrap();
+        Some(manifests)
+    }
+
     #[test]
     fn nobody_is_left_over_while_a_source_is_silent() {
-        let of_manifests = || Some(Manifests::default());
-        let mut sources = Sources { manifests: of_manifests(), ..Sources::default() };
-        assert_eq!(sources.known(), None, "the manifests could not be read");
+        let mut sources = Sources { manifests: manifests(POD), ..Sources::default() };
+        assert!(sources.known(Beside::Kubelet).is_err(), "the manifests could not be read");
         sources.are_read = true;
-        assert_eq!(sources.known(), Some(BTreeSet::new()));
+        let known = sources.known(Beside::Kubelet).unwrap();
+        assert_eq!(known.uids, BTreeSet::from(["u1".to_owned()]));
+        assert!(known.doubt.unwrap().contains("--cri"), "a runtime may have what is not in them");
         sources.has_runtime = true;
-        assert_eq!(sources.known(), None, "the runtime has not told");
+        assert!(sources.known(Beside::Kubelet).is_err(), "the runtime has not told");
         let place = "kubepods/burstable/podu1/abc";
         sources.seen = Some(seen(&inventory(place, ContainerState::Exited)));
-        assert_eq!(sources.known(), None, "it is away");
+        assert!(sources.known(Beside::Kubelet).is_err(), "it is away");
         sources.is_up = true;
-        assert_eq!(sources.known(), Some(BTreeSet::from(["u1".to_owned()])));
+        let known = sources.known(Beside::Kubelet).unwrap();
+        assert_eq!((known.uids, known.doubt), (BTreeSet::from(["u1".to_owned()]), None));
         sources.manifests = None;
-        assert!(sources.known().is_some() && !sources.is_complete());
+        assert!(sources.known(Beside::Kubelet).is_ok() && !sources.is_complete());
+    }
+
+    #[test]
+    fn an_empty_source_is_not_an_empty_world() {
+        let empty = Sources::now(Some(Manifests::default()), None);
+        assert!(empty.known(Beside::Nobody).unwrap_err().contains("no source names a pod"));
+        assert!(!empty.is_complete());
+        let first_list = Sources::now(manifests(POD), Some(Vec::new()));
+        let known = first_list.known(Beside::Kubelet).unwrap();
+        assert_eq!(known.doubt.as_deref(), Some("the container runtime lists no pod"));
+        let listed = seen(&inventory("kubepods/burstable/podu1/abc", ContainerState::Running));
+        let unmounted = Sources::now(Some(Manifests::default()), Some(listed));
+        let known = unmounted.known(Beside::Kubelet).unwrap();
+        assert_eq!(known.doubt.as_deref(), Some("the pod manifests name no pod"));
+        assert!(!unmounted.is_complete());
+    }
+
+    #[test]
+    fn a_static_pod_without_a_uid_has_the_one_that_the_runtime_knows() {
+        let text = POD.replace(", uid: u1", "");
+        let mut inventory = inventory("kubepods/besteffort/podu1/abc", ContainerState::Running);
+        let alone = Sources::now(manifests(&text), None);
+        assert_eq!(alone.pods(&tree(Driver::Cgroupfs)), []);
+        assert!(alone.known(Beside::Nobody).unwrap_err().contains("default/a"));
+        for pod in &mut inventory.pods {
+            pod.name = "default/a-node7".into();
+            pod.is_static = true;
+        }
+        let both = Sources::now(manifests(&text), Some(seen(&inventory)));
+        let pods = both.pods(&tree(Driver::Cgroupfs));
+        assert_eq!((pods.len(), pods[0].uid.as_str()), (1, "u1"));
+        assert_eq!(pods[0].source, Source::Manifest);
+    }
+
+    #[test]
+    fn a_runtimes_id_that_is_no_plain_name_is_none() {
+        let mut listed = inventory("kubepods/burstable/podu1/../../x", ContainerState::Running);
+        for container in &mut listed.containers {
+            container.container.id = "../../x".into();
+            container.cgroup = Some("kubepods/burstable/podu1/cri-containerd-../../x".into());
+        }
+        assert_eq!(seen(&listed)[0].containers[0].id, None);
     }
 }

@@ -6,7 +6,7 @@ use super::leftovers::{Dying, Ground};
 use super::write::Writer;
 use crate::report::Record;
 use ebb_policy::cgroups::PodTree;
-use ebb_policy::cgroups::orphans::Orphan;
+use ebb_policy::cgroups::orphans::{Fate, Known, Orphan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Less than this is not worth reclaiming for.
@@ -19,12 +19,16 @@ pub(super) struct May {
     pub(super) remove: bool,
     /// Have the kernel take back what removed cgroups hold.
     pub(super) reclaim: bool,
+    /// Only say what would be done: nothing is written, killed or removed.
+    pub(super) rehearse: bool,
 }
 
 /// What was found at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Tidy {
     left_over: BTreeSet<String>,
+    /// Those that a rehearsal has told of.
+    rehearsed: BTreeSet<String>,
     empty: BTreeSet<String>,
     /// Removed cgroups by the nearest that is there.
     dying: BTreeMap<String, u64>,
@@ -39,6 +43,7 @@ pub(super) struct Tidy {
 pub(super) struct Tidied {
     found: Vec<Orphan>,
     ended: Vec<String>,
+    would_end: Vec<String>,
     empty: Vec<String>,
     dying: Vec<Dying>,
     reclaimed: u64,
@@ -48,18 +53,19 @@ pub(super) struct Tidied {
 impl Tidied {
     /// The record of it.
     pub(super) fn record(&self) -> Record<'_> {
-        let Self { found, ended, empty, dying, reclaimed, trouble } = self;
-        Record::CgroupLeftovers { found, ended, empty, dying, reclaimed: *reclaimed, trouble }
+        let Self { found, ended, would_end, empty, dying, reclaimed, trouble } = self;
+        let reclaimed = *reclaimed;
+        Record::CgroupLeftovers { found, ended, would_end, empty, dying, reclaimed, trouble }
     }
 }
 
 impl Tidy {
-    /// Looks, does what may be done, and returns what is news. `known` are the UIDs of all pods, if every source has reported.
+    /// Looks, does what may be done, and returns what is news. `known` are all pods, if every source has reported.
     pub(super) fn look(
         &mut self,
         ground: &Ground,
         tree: &PodTree,
-        known: Option<&BTreeSet<String>>,
+        known: Option<&Known>,
         is_planned: impl Fn(&str) -> bool,
         may: May,
         writer: &Writer,
@@ -90,7 +96,7 @@ impl Tidy {
             told.insert(dying.path.clone(), if is_news { dying.count } else { before });
         }
         self.told = told;
-        if may.reclaim {
+        if may.reclaim && !may.rehearse {
             self.reclaim(writer, ground, &mut tidied);
             is_news |= tidied.reclaimed > 0;
         }
@@ -102,16 +108,25 @@ impl Tidy {
         let paths: BTreeSet<String> =
             tidied.found.iter().map(|orphan| orphan.path.clone()).collect();
         if may.remove {
-            let again = |orphan: &&Orphan| self.left_over.contains(&orphan.path);
+            let again = |orphan: &&Orphan| {
+                self.left_over.contains(&orphan.path) && orphan.fate != Fate::Skip
+            };
             for orphan in tidied.found.iter().filter(again) {
+                if may.rehearse {
+                    tidied.would_end.push(orphan.path.clone());
+                    continue;
+                }
                 match ground.end(orphan) {
                     Ok(()) => tidied.ended.push(orphan.path.clone()),
                     Err(error) => tidied.trouble.push(format!("{}: {error}", orphan.path)),
                 }
             }
         }
-        let is_news = paths.iter().any(|path| !self.left_over.contains(path));
+        let would: BTreeSet<String> = tidied.would_end.iter().cloned().collect();
+        let is_news = paths.iter().any(|path| !self.left_over.contains(path))
+            || !would.is_subset(&self.rehearsed);
         self.left_over = paths;
+        self.rehearsed = would;
         is_news
     }
 
@@ -174,8 +189,8 @@ mod tests {
         }
 
         fn look(&mut self, reclaim: bool) -> Option<Tidied> {
-            let known = BTreeSet::from(["live".to_owned()]);
-            let may = May { remove: false, reclaim };
+            let known = Known { uids: BTreeSet::from(["live".to_owned()]), doubt: None };
+            let may = May { remove: false, reclaim, rehearse: false };
             self.tidy.look(&self.ground, &self.tree, Some(&known), |_| false, may, &self.writer)
         }
     }

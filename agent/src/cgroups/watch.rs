@@ -8,7 +8,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
@@ -63,22 +63,19 @@ impl Watches {
     pub fn start(notices: SyncSender<Notice>) -> io::Result<Watches> {
         let inotify = Arc::new(Inotify::init(InitFlags::IN_CLOEXEC)?);
         let reader = Arc::clone(&inotify);
-        std::thread::Builder::new()
-            .name("ebb-cgroup-watch".into())
-            .spawn(move || pass_on(&reader, &notices))?;
+        crate::threads::spawn("ebb-cgroup-watch", move || pass_on(&reader, &notices))?;
         Ok(Watches { inotify, paths: HashMap::new() })
     }
 
-    /// Watches the cgroup `path` whose directory is `at`; watching it twice is watching it once.
+    /// Watches the cgroup `path` whose directory is held; watching it twice is watching it once.
     ///
     /// # Errors
     /// `NotFound` when it is not there, `StorageFull` when `fs.inotify.max_user_watches` is used up.
-    pub fn add(&mut self, path: &str, at: &Path) -> io::Result<()> {
-        let flags = AddWatchFlags::IN_MODIFY
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_ONLYDIR
-            | AddWatchFlags::IN_DONT_FOLLOW;
-        let watch = self.inotify.add_watch(at, flags)?;
+    pub fn add(&mut self, path: &str, dir: &OwnedFd) -> io::Result<()> {
+        let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_ONLYDIR;
+        // inotify takes no descriptor; this link leads to the directory that is held, whatever its name is by now.
+        let held = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        let watch = self.inotify.add_watch(held.as_str(), flags)?;
         self.paths.insert(watch, path.to_owned());
         Ok(())
     }

@@ -4,18 +4,17 @@
 //! Writes that reclaim (`memory.max` when lowered, `memory.high`, `memory.reclaim`) go to a thread of their own and are left to themselves at their deadline.
 //! Nothing is written outside the paths that the plan names, and no link is followed.
 
-use super::live::{join, open_below};
+use super::beneath::{Beneath, open_in};
 use crate::sense::file::{KeptFile, keyed, number_or_max};
 use ebb_policy::cgroups::compare::agrees;
 use ebb_policy::cgroups::order::{Direction, Write};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -96,7 +95,7 @@ pub enum NotWritten {
 /// The hand that writes.
 #[derive(Debug)]
 pub struct Writer {
-    root: PathBuf,
+    root: Beneath,
     page: u64,
     deadline: Duration,
     stuck: Arc<AtomicUsize>,
@@ -106,7 +105,7 @@ impl Writer {
     /// A writer for the hierarchy mounted at `root`, whose pages have `page` bytes.
     #[must_use]
     pub fn new(root: &Path, page: u64, deadline: Duration) -> Writer {
-        Writer { root: root.to_owned(), page, deadline, stuck: Arc::new(AtomicUsize::new(0)) }
+        Writer { root: Beneath::new(root), page, deadline, stuck: Arc::new(AtomicUsize::new(0)) }
     }
 
     /// Writes one value and reads it back.
@@ -114,7 +113,7 @@ impl Writer {
     /// # Errors
     /// Why the file does not say what it is to say. A limit that could only be lowered in part is no error: [`Written::wanted`] says so.
     pub fn write(&self, write: &Write) -> Result<Written, NotWritten> {
-        let dir = open_below(&self.root, &write.path).map_err(|source| refused(write, source))?;
+        let dir = self.root.dir(&write.path).map_err(|source| refused(write, source))?;
         let value =
             if write.needs_room() { self.make_room(&dir, write)? } else { write.value.clone() };
         let reclaims = write.needs_room() || write.file == "memory.high";
@@ -147,17 +146,14 @@ impl Writer {
     /// # Errors
     /// What the kernel says, naming the directory.
     pub fn create(&self, path: &str, controllers: &[&str]) -> io::Result<()> {
-        let mut at = self.root.clone();
+        let mut at = String::new();
         for part in path.split('/').filter(|part| !part.is_empty()) {
             for controller in controllers {
                 // One that cannot be enabled shows as files that are missing.
-                let _ = std::fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"));
+                let _ = self.root.write(&at, "cgroup.subtree_control", &format!("+{controller}"));
             }
-            at.push(part);
-            match std::fs::create_dir(&at) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+            self.root.make(&at, part)?;
+            at = format!("{at}/{part}");
         }
         Ok(())
     }
@@ -244,13 +240,12 @@ impl Writer {
         let (sender, done) = channel();
         let (content, stuck) = (value.to_owned(), Arc::clone(&self.stuck));
         stuck.fetch_add(1, Ordering::AcqRel);
-        let spawned =
-            std::thread::Builder::new().name("ebb-cgroup-write".into()).spawn(move || {
-                let result = put_into(target, &content);
-                stuck.fetch_sub(1, Ordering::AcqRel);
-                // Whoever waited may have given up.
-                let _ = sender.send(result);
-            });
+        let spawned = crate::threads::spawn("ebb-cgroup-write", move || {
+            let result = put_into(target, &content);
+            stuck.fetch_sub(1, Ordering::AcqRel);
+            // Whoever waited may have given up.
+            let _ = sender.send(result);
+        });
         if let Err(source) = spawned {
             self.stuck.fetch_sub(1, Ordering::AcqRel);
             return Err(fail(source));
@@ -273,7 +268,7 @@ impl Writer {
             before: String::new(),
             direction: Direction::Lower,
         };
-        let dir = open_below(&self.root, path).map_err(|source| refused(&write, source))?;
+        let dir = self.root.dir(path).map_err(|source| refused(&write, source))?;
         match self.put_in_time(&dir, &write, &write.file, &write.value) {
             Err(NotWritten::Refused { source, .. })
                 if source.raw_os_error() == Some(libc::EAGAIN) =>
@@ -284,16 +279,15 @@ impl Writer {
         }
     }
 
-    /// The directory of a cgroup.
+    /// Whether a cgroup is there.
     #[must_use]
-    pub fn directory(&self, path: &str) -> PathBuf {
-        join(&self.root, path)
+    pub fn is_there(&self, path: &str) -> bool {
+        self.root.is_there(path)
     }
 }
 
 fn open_for_writing(dir: &OwnedFd, file: &str) -> io::Result<OwnedFd> {
-    let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    Ok(openat(dir, file, flags, Mode::empty())?)
+    open_in(dir, file, OFlag::O_WRONLY | OFlag::O_TRUNC)
 }
 
 fn put(dir: &OwnedFd, file: &str, value: &str) -> io::Result<()> {
@@ -306,8 +300,7 @@ fn put_into(file: OwnedFd, value: &str) -> io::Result<()> {
 }
 
 fn get(dir: &OwnedFd, file: &str) -> io::Result<String> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    let kept = KeptFile::from_fd(openat(dir, file, flags, Mode::empty())?);
+    let kept = KeptFile::from_fd(open_in(dir, file, OFlag::O_RDONLY)?);
     Ok(kept.read_value(&mut Vec::new())?.trim_end().to_owned())
 }
 

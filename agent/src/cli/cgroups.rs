@@ -4,7 +4,9 @@ use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::runtime::failure;
 use super::{Failure, event_loop};
+use crate::cgroups::beneath::Beneath;
 use crate::cgroups::chain;
+use crate::cgroups::detect::of_tree;
 use crate::cgroups::enforce::{Enforcer, Scope, check};
 use crate::cgroups::leftovers::{Dying, Ground};
 use crate::cgroups::live;
@@ -22,11 +24,12 @@ use crate::sense::runtime::Reader;
 use anyhow::{Context as _, anyhow};
 use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_policy::cgroups::compare::{Difference, Kind, Live, differences};
-use ebb_policy::cgroups::orphans::Orphan;
-use ebb_policy::cgroups::{Driver, Node, Plan, PodTree, plan};
+use ebb_policy::cgroups::orphans::{Fate, Orphan};
+use ebb_policy::cgroups::{Driver, Node, Options, Plan, PodTree, plan};
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Arguments of `ebb cgroups`.
@@ -53,8 +56,8 @@ enum Command {
 struct Inputs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Pod manifests: a file or a directory of YAML or JSON; Pods, Lists, several documents.
-    #[arg(long, value_name = "DIR|FILE", required_unless_present = "cri")]
+    /// Pod manifests: a file or a directory of YAML or JSON, or `-` for standard input; Pods, Lists, several documents.
+    #[arg(long, value_name = "DIR|FILE|-")]
     pods: Option<PathBuf>,
     /// The container runtime's CRI socket: its pods are planned for as well, as far as it tells what they asked for.
     #[arg(long, value_name = "SOCKET")]
@@ -133,14 +136,37 @@ struct Made {
 }
 
 impl Inputs {
-    fn make(&self, roots: &Roots) -> Result<Made, Failure> {
-        let config: Config = self.config.load()?;
+    /// `tree` says that there is a tree that the plan is for: a plan from files needs none.
+    fn make(&self, roots: &Roots, tree: bool) -> Result<Made, Failure> {
+        let mut config: Config = self.config.load()?;
+        let tree = tree.then(|| Beneath::new(&roots.cgroup));
+        let found = tree.map(|tree| of_tree(&mut config.cgroups, &tree)).transpose();
+        let found = found.map_err(Failure::Input)?;
+        if self.pods.is_none() && self.cri.is_none() {
+            let here = found.as_ref().map_or("", |found| match found.is_kubernetes {
+                true => "",
+                false => {
+                    "; and there is no Kubernetes here: no cgroup of pods is below the cgroup mount"
+                }
+            });
+            return Err(Failure::Input(anyhow!(
+                "no source of pods: name manifests with --pods DIR|FILE (- is standard input), or the container runtime with --cri SOCKET, such as --cri /run/containerd/containerd.sock{here}"
+            )));
+        }
         let node = match &self.node {
             Some(file) => node::from_file(file),
             None => node::of_this_machine(roots).context("this machine"),
         };
         let node = node.map_err(Failure::Input)?;
-        let read = |path: &PathBuf| Manifests::read(path, node.name.as_deref());
+        let read = |path: &PathBuf| {
+            if path.as_os_str() == "-" {
+                let text = standard_input()?;
+                let mut manifests = Manifests::default();
+                manifests.add(text, node.name.as_deref()).context("standard input")?;
+                return Ok(manifests);
+            }
+            Manifests::read(path, node.name.as_deref())
+        };
         let manifests = self.pods.as_ref().map(read).transpose().map_err(Failure::Input)?;
         let notes =
             manifests.iter().flat_map(|manifests| manifests.notes.clone()).collect::<Vec<_>>();
@@ -149,12 +175,24 @@ impl Inputs {
         let pods = pod_tree(&config).map(|tree| sources.pods(&tree)).unwrap_or_default();
         let mut plan = plan(&config.cgroups.options, &node, &pods).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Failure::Input(anyhow!(lines.join("\nebb: ")))
+            Failure::Input(anyhow!(lines.join("\n")))
         })?;
         plan.notes.extend(notes);
+        plan.notes.extend(found.into_iter().flat_map(|found| found.notes));
         let of_runtime = of_runtime_alone(&pods);
         Ok(Made { config, node, sources, of_runtime, plan })
     }
+}
+
+/// What is on standard input, read once: later looks find it again.
+fn standard_input() -> anyhow::Result<&'static str> {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    if let Some(text) = TEXT.get() {
+        return Ok(text);
+    }
+    let text =
+        std::io::read_to_string(std::io::stdin()).context("standard input: cannot be read")?;
+    Ok(TEXT.get_or_init(|| text))
 }
 
 /// The pods that a container runtime has now.
@@ -172,7 +210,7 @@ fn print_plan(args: &ReadArgs) -> Result<(), Failure> {
         Some(_) => Roots::default(),
         None => args.roots.find().map_err(Failure::Input)?.0,
     };
-    let Made { plan, .. } = args.inputs.make(&roots)?;
+    let Made { plan, .. } = args.inputs.make(&roots, args.inputs.node.is_none())?;
     say(&match args.output {
         Output::Json => json(&plan)?,
         Output::Text => shown::plan(&plan),
@@ -224,15 +262,22 @@ struct Enforced<'a> {
 
 fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
-    let Made { config, plan, node, sources, .. } = args.inputs.make(&roots)?;
+    let Made { config, mut plan, node, sources, .. } = args.inputs.make(&roots, true)?;
     let ground = ground(&config, &roots);
     let (leftovers, dying) = match pod_tree(&config) {
         Some(tree) if layout.unified().is_some() => {
-            (ground.leftovers(&tree, sources.known().as_ref()), ground.dying(&tree))
+            let known = sources.known(config.cgroups.beside);
+            if let Err(why) = &known
+                && ground.runs_something(&tree)
+            {
+                plan.notes.push(format!("pod cgroups without a pod are not looked for: {why}"));
+            }
+            (ground.leftovers(&tree, known.ok().as_ref()), ground.dying(&tree))
         }
         _ => (Vec::new(), Vec::new()),
     };
-    let mut reader = live::Reader::of_layout(&layout, &roots);
+    let Options { pod_curve, container_curve, .. } = config.cgroups.options;
+    let mut reader = live::Reader::of_layout(&layout, &roots, (pod_curve, container_curve));
     let live: Live = reader.read(&plan);
     let mut differences = differences(&plan, &live, &node);
     differences.retain(|difference| {
@@ -253,7 +298,8 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
         Output::Text => shown::audit(&plan, &differences, &leftovers, &dying),
         Output::Tree => shown::tree(&plan, Some(&live), &differences),
     })?;
-    if differences.is_empty() { Ok(()) } else { Err(Failure::Differs) }
+    let is_clean = differences.is_empty() && leftovers.is_empty();
+    if is_clean { Ok(()) } else { Err(Failure::Differs) }
 }
 
 fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
@@ -264,7 +310,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             hierarchies(&roots.proc)
         )));
     }
-    let Made { config, plan, node, sources, of_runtime } = args.inputs.make(&roots)?;
+    let Made { config, plan, node, sources, of_runtime } = args.inputs.make(&roots, true)?;
     check(&plan, &roots.cgroup).map_err(|problem| Failure::Input(anyhow!(problem)))?;
     let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
     let mut trouble = Vec::new();
@@ -291,12 +337,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let ground = ground(&config, &roots);
     if let Some(tree) = pod_tree(&config) {
         if args.remove_leftovers {
-            for orphan in ground.leftovers(&tree, sources.known().as_ref()) {
-                match ground.end(&orphan) {
-                    Ok(()) => ended.push(orphan.path),
-                    Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
-                }
-            }
+            remove_leftovers(args, &config, &roots, &tree, &sources, &mut ended, &mut trouble)?;
         }
         if args.reclaim_dying {
             for dying in ground.dying(&tree) {
@@ -320,11 +361,70 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
         Output::Text | Output::Tree => {
             let lines = shown::round(&round.written, &round.created, &left, &trouble, None);
             let ended = ended.iter().map(|path| format!("{path}: left over, dealt with"));
-            lines.into_iter().chain(ended).collect::<Vec<_>>().join("\n") + "\n"
+            let lines = lines.into_iter().chain(ended);
+            lines.map(|line| crate::report::plain(&line).into_owned() + "\n").collect()
         }
     })?;
     let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
     if trouble.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
+}
+
+/// Removes what was left over at two looks in a row, `ebb.cgroups.period` apart: a cgroup may be made a moment before its pod is told of.
+fn remove_leftovers(
+    args: &EnforceArgs,
+    config: &Config,
+    roots: &Roots,
+    tree: &PodTree,
+    first: &Sources,
+    ended: &mut Vec<String>,
+    trouble: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let ground = ground(config, roots);
+    let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
+    let look = |sources: &Sources, trouble: &mut Vec<String>| match sources.known(beside) {
+        Ok(_) if !sources.is_complete() => {
+            let why = "the pod manifests name no pod, or one without its UID";
+            trouble.push(format!("no pod cgroup is removed: {why}"));
+            Vec::new()
+        }
+        Ok(known) => ground.leftovers(tree, Some(&known)),
+        Err(why) => {
+            trouble.push(format!("no pod cgroup is removed: {why}"));
+            Vec::new()
+        }
+    };
+    let found = look(first, trouble);
+    for orphan in found.iter().filter(|orphan| orphan.fate == Fate::Skip) {
+        let why = orphan.skipped.as_deref().unwrap_or_default();
+        trouble.push(format!("{}: skipped: something runs in it, and {why}", orphan.path));
+    }
+    let before: BTreeSet<String> = found
+        .into_iter()
+        .filter(|orphan| orphan.fate != Fate::Skip)
+        .map(|orphan| orphan.path)
+        .collect();
+    if before.is_empty() {
+        return Ok(());
+    }
+    let period = Duration::from_millis(config.cgroups.period.0);
+    eprintln!(
+        "ebb: {} pod cgroups without a pod; looking again in {} ms",
+        before.len(),
+        period.as_millis()
+    );
+    std::thread::sleep(period);
+    // Everything is read anew: the pod may have been told of meanwhile.
+    let Made { sources, .. } = args.inputs.make(roots, true)?;
+    for orphan in look(&sources, trouble) {
+        if orphan.fate == Fate::Skip || !before.contains(&orphan.path) {
+            continue;
+        }
+        match ground.end(&orphan) {
+            Ok(()) => ended.push(orphan.path),
+            Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
+        }
+    }
+    Ok(())
 }
 
 fn ground(config: &Config, roots: &Roots) -> Ground {

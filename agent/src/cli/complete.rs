@@ -1,9 +1,10 @@
-//! `ebb complete`: completion scripts and the manual page, from the same definitions as the commands.
+//! `ebb complete`: completion scripts and the manual, from the same definitions as the commands.
 
 use super::{Cli, Failure};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::CommandFactory as _;
 use std::io;
+use std::path::PathBuf;
 
 /// Arguments of `ebb complete`.
 #[derive(Debug, clap::Args)]
@@ -11,9 +12,12 @@ pub(super) struct Args {
     /// What to print.
     #[arg(value_enum)]
     what: What,
+    /// Write the manual into this directory, a page for each command (ebb.1, ebb-run.1, …), rather than print its first page.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     /// Completions for bash.
     Bash,
@@ -21,20 +25,33 @@ enum What {
     Zsh,
     /// Completions for fish.
     Fish,
-    /// The manual page, in roff.
+    /// The manual, in roff.
     Man,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut command = Cli::command();
-    let shell = match args.what {
-        What::Bash => clap_complete::Shell::Bash,
-        What::Zsh => clap_complete::Shell::Zsh,
-        What::Fish => clap_complete::Shell::Fish,
-        What::Man => {
+    let shell = match (args.what, &args.dir) {
+        (What::Man, Some(dir)) => {
+            // The command that prints help has no page: every page has its own.
+            let command = command.disable_help_subcommand(true);
+            std::fs::create_dir_all(dir)
+                .and_then(|()| clap_mangen::generate_to(command, dir))
+                .with_context(|| format!("{}: the manual cannot be written", dir.display()))?;
+            return Ok(());
+        }
+        (What::Man, None) => {
             let page = clap_mangen::Man::new(command);
             return Ok(page.render(&mut io::stdout()).context("cannot write the manual page")?);
         }
+        (_, Some(_)) => {
+            return Err(Failure::Input(anyhow!(
+                "--dir is for the manual: ebb complete man --dir DIR"
+            )));
+        }
+        (What::Bash, None) => clap_complete::Shell::Bash,
+        (What::Zsh, None) => clap_complete::Shell::Zsh,
+        (What::Fish, None) => clap_complete::Shell::Fish,
     };
     clap_complete::generate(shell, &mut command, "ebb", &mut io::stdout());
     Ok(())

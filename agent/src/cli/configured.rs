@@ -1,12 +1,20 @@
 //! Arguments that say which configuration: shared by every command that decides.
 
-use super::Failure;
-use crate::config::{Config, ConfigErrors, MemoryMeasure, Mode};
+use super::{Failure, warn};
+use crate::config::{Config, ConfigErrors, MemoryMeasure, Mode, placed};
 use crate::run::{Policy, Reload};
 use crate::sense::meminfo::Measure;
 use crate::state::rules::Rules;
+use ebb_policy::limits::ConfigError;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// Between two looks at whether the configuration has changed.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What speaks against obeying a configuration.
+pub(super) type Objections = Box<dyn Fn(&Config) -> Vec<ConfigError> + Send>;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,10 +38,14 @@ impl ConfigArgs {
     pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
         let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;
         for warning in config.limits.warnings() {
-            eprintln!("ebb: warning: {warning}");
+            warn("warning", &warning.to_string());
+        }
+        for slip in &config.slips {
+            let file = self.file().map(|file| format!("{}:", file.display()));
+            warn("warning", &format!("{}{slip}", file.unwrap_or_default()));
         }
         if !config.unused.is_empty() {
-            eprintln!("ebb: not used: {}", config.unused.join(", "));
+            warn("not used", &config.unused.join(", "));
         }
         Ok(config)
     }
@@ -41,20 +53,31 @@ impl ConfigArgs {
     /// Reads the configuration anew when its file has changed since the last time, or was never looked at.
     ///
     /// A link counts by what it points to, so a mounted ConfigMap that is swapped is seen.
-    pub(super) fn watch(&self, pods: bool) -> Reload {
+    /// A change that nobody has asked to be read is read once two looks have seen the same: half of a file that is being written is no configuration.
+    /// One that was refused is read again when that is asked for, changed or not; `objections` says what speaks against a new one here.
+    pub(super) fn watch(&self, pods: bool, objections: Objections) -> Reload {
         let args = self.clone();
-        let mut last = args.file().and_then(changed_at);
-        Box::new(move || {
-            let now = args.file().and_then(changed_at);
-            if now == last {
+        let mut last = args.file().and_then(Seen::now);
+        let mut before = last.clone();
+        let mut was_refused = false;
+        let read = move |asked: bool| {
+            let now = args.file().and_then(Seen::now);
+            let is_settled = std::mem::replace(&mut before, now.clone()) == now;
+            if now == last && !(asked && was_refused) || !(asked || is_settled) {
                 return Ok(None);
             }
             last = now;
-            let config = args.read(pods).map_err(|errors| {
+            let read = args.read(pods).and_then(|config| match objections(&config) {
+                errors if errors.is_empty() => Ok(config),
+                errors => Err(placed(args.file(), errors)),
+            });
+            was_refused = read.is_err();
+            let config = read.map_err(|errors| {
                 errors.to_string().lines().map(str::to_owned).collect::<Vec<_>>()
             })?;
             policy(&config).map(Some).map_err(|error| vec![error.to_string()])
-        })
+        };
+        Reload { every: self.file().map(|_| LOOK_EVERY), read: Box::new(read) }
     }
 
     /// Whether the operator has named a configuration.
@@ -62,7 +85,8 @@ impl ConfigArgs {
         self.file().is_some()
     }
 
-    fn file(&self) -> Option<&Path> {
+    /// The file that was named.
+    pub(super) fn file(&self) -> Option<&Path> {
         self.kubelet_config.as_deref().or(self.config.as_deref())
     }
 
@@ -92,7 +116,7 @@ pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
 }
 
 /// Beside a kubelet the two must agree on what is available; on its own, ebb believes the kernel.
-fn measure(config: &Config) -> Measure {
+pub(super) fn measure(config: &Config) -> Measure {
     match (config.memory_available, config.mode) {
         (MemoryMeasure::WorkingSet, _) | (MemoryMeasure::Auto, Mode::Kubernetes) => {
             Measure::WorkingSet
@@ -103,6 +127,19 @@ fn measure(config: &Config) -> Measure {
     }
 }
 
-fn changed_at(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).ok()?.modified().ok()
+/// What tells one content of a file from another without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    inode: u64,
+    length: u64,
+    modified: SystemTime,
+}
+
+impl Seen {
+    /// The file at `path` as it is now; `None` when there is none.
+    fn now(path: &Path) -> Option<Self> {
+        let about = std::fs::metadata(path).ok()?;
+        let modified = about.modified().ok()?;
+        Some(Self { inode: about.ino(), length: about.len(), modified })
+    }
 }

@@ -1,6 +1,6 @@
 //! `ebb events`: the kernel events that ebb reacts to, as they happen.
 
-use super::{Failure, colour, event_loop};
+use super::{Failure, check_left_out, colour, event_loop};
 use crate::clock::{Boot, Clock};
 use crate::report::Output;
 use anyhow::{Context as _, anyhow};
@@ -57,6 +57,10 @@ struct End {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    check_left_out(&args.leave_out, &[])?;
+    if args.count == Some(0) {
+        return Ok(());
+    }
     let mut options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
     if let Some(bytes) = args.ring_bytes {
         options.vital_bytes = bytes;
@@ -156,35 +160,8 @@ impl Printer {
         let ms = self.clock.unix_ms(Boot(event.ts_ns()));
         let (dim, reset) = if self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
         let clock = crate::report::time_of_day(ms);
-        write!(self.out, "{dim}{clock}{reset} ")?;
-        match event {
-            KernelEvent::Exit { pid, comm, cgroup, status, .. } => {
-                let how = match status {
-                    Some(ebb_probes::ExitStatus::Code(code)) => format!("with code {code}"),
-                    Some(ebb_probes::ExitStatus::Signal(n)) => format!("by signal {n}"),
-                    None => "in a way not told".to_owned(),
-                };
-                writeln!(self.out, "exit         {comm} (pid {pid}) {how}, cgroup {cgroup}")
-            }
-            KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => writeln!(
-                self.out,
-                "oom kill     {comm} (pid {pid}), cgroup {victim_cgroup}, short of memory: {limit:?}"
-            ),
-            KernelEvent::MemoryEvent { cgroup, which, folded, .. } => writeln!(
-                self.out,
-                "memory event {} in cgroup {cgroup}, {folded} more before",
-                which.map_or_else(
-                    || "of unknown kind".to_owned(),
-                    |w| format!("{w:?}").to_lowercase()
-                )
-            ),
-            KernelEvent::Cgroup { change, id, path, .. } => {
-                writeln!(self.out, "cgroup       {change:?} {id} {}", path.as_deref().unwrap_or(""))
-            }
-            KernelEvent::KswapdWake { node, folded, .. } => {
-                writeln!(self.out, "kswapd wake  node {node}, {folded} more before")
-            }
-        }
+        let line = described(event);
+        writeln!(self.out, "{dim}{clock}{reset} {}", crate::report::plain(&line))
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
@@ -205,6 +182,33 @@ impl Printer {
             }
         }
         Ok(())
+    }
+}
+
+/// One event as a line for people.
+fn described(event: &KernelEvent) -> String {
+    match event {
+        KernelEvent::Exit { pid, comm, cgroup, status, .. } => {
+            let how = match status {
+                Some(ebb_probes::ExitStatus::Code(code)) => format!("with code {code}"),
+                Some(ebb_probes::ExitStatus::Signal(n)) => format!("by signal {n}"),
+                None => "in a way not told".to_owned(),
+            };
+            format!("exit         {comm} (pid {pid}) {how}, cgroup {cgroup}")
+        }
+        KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => format!(
+            "oom kill     {comm} (pid {pid}), cgroup {victim_cgroup}, short of memory: {limit:?}"
+        ),
+        KernelEvent::MemoryEvent { cgroup, which, folded, .. } => format!(
+            "memory event {} in cgroup {cgroup}, {folded} more before",
+            which.map_or_else(|| "of unknown kind".to_owned(), |w| format!("{w:?}").to_lowercase())
+        ),
+        KernelEvent::Cgroup { change, id, path, .. } => {
+            format!("cgroup       {change:?} {id} {}", path.as_deref().unwrap_or(""))
+        }
+        KernelEvent::KswapdWake { node, folded, .. } => {
+            format!("kswapd wake  node {node}, {folded} more before")
+        }
     }
 }
 

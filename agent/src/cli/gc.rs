@@ -2,20 +2,20 @@
 
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
-use super::plan::{self, Output};
+use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight};
-use super::{Failure, event_loop};
+use super::{Failure, event_loop, json, takes_escapes};
 use crate::act::runtime::{Outcome, RuntimeHand, Work};
-use crate::report::{self, bytes, piece};
+use crate::report::{self, bytes, piece, plain};
 use crate::sense::disk::DiskReading;
 use crate::state::images::ImageStore;
 use anyhow::{Context as _, anyhow};
 use ebb_policy::limits::{Limits, RawEviction};
-use ebb_policy::plan::{Action, Plan};
+use ebb_policy::plan::{Action, KeepReason, Kept, Plan};
 use ebb_policy::snapshot::Task;
 use ebb_policy::{Signal, decide};
 use serde::Serialize;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 /// Arguments of `ebb gc`.
 #[derive(Debug, clap::Args)]
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let answer = event_loop()?.block_on(collect(args))?;
     let text = match args.output {
-        Output::Json => plan::pretty(&answer)? + "\n",
+        Output::Json => json::pretty(&answer)? + "\n",
         Output::Text => text(&answer),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the answer")?;
@@ -116,7 +116,7 @@ async fn collect(args: &Args) -> Result<Answer, Failure> {
     let list: Vec<Work> =
         plan.actions.iter().filter_map(Work::of).filter(|work| args.what.is_of(work)).collect();
     if list.is_empty() {
-        notes.push(nothing(args.what, &sight, &limits));
+        notes.push(nothing(args.what, &sight, &limits, &plan));
     }
     let hand = if enforce {
         RuntimeHand::Enforce(sight.runtime.clone())
@@ -164,13 +164,13 @@ fn limits(args: &Args, sight: &Sight) -> Result<Limits, Failure> {
 
 /// Does one after the other; on a terminal the present one is shown.
 async fn perform(hand: &RuntimeHand, list: Vec<Work>) -> Vec<Outcome> {
-    let shows = std::io::stderr().is_terminal();
+    let shows = takes_escapes(&std::io::stderr());
     let total = list.len();
     let mut outcomes = Vec::with_capacity(total);
     for (done, work) in list.into_iter().enumerate() {
         if shows {
             // Back to the line's beginning, and what is left of the last one wiped out.
-            eprint!("\r\x1b[K[{}/{total}] {}", done + 1, piece(&work));
+            eprint!("\r\x1b[K[{}/{total}] {}", done + 1, plain(&piece(&work)));
         }
         outcomes.push(hand.perform(work).await);
     }
@@ -199,13 +199,19 @@ fn expected(plan: &Plan, outcomes: &[Outcome]) -> Option<u64> {
     })
 }
 
-fn nothing(what: What, sight: &Sight, limits: &Limits) -> String {
+fn nothing(what: What, sight: &Sight, limits: &Limits, plan: &Plan) -> String {
+    let is_young = |kept: &&Kept| matches!(kept.reason, KeepReason::TooYoung { .. });
+    let young = plan.kept.iter().filter(is_young).count();
     let full = || {
         let fs = sight.snapshot.node.image_fs?;
         let (available, capacity) = (u128::from(fs.available?), u128::from(fs.capacity?));
         Some(100 - (available * 100).checked_div(capacity)?)
     };
     match (what, full()) {
+        (What::Images, _) if young > 0 => format!(
+            "no image to remove: {young} were first seen less than imageMinimumGCAge ({}) ago; `ebb run`, and this command with --enforce, remember when that was",
+            limits.image_gc().min_age
+        ),
         (What::Images, Some(full)) => format!(
             "no image to remove: their filesystem is {full} % full, collection starts at {} %",
             limits.image_gc().high_percent
@@ -222,9 +228,10 @@ fn nothing(what: What, sight: &Sight, limits: &Limits) -> String {
 fn text(answer: &Answer) -> String {
     let verb = if answer.enforced { "removed" } else { "would remove" };
     let mut text: String =
-        answer.done.iter().map(|work| format!("{verb} {}\n", piece(work))).collect();
+        answer.done.iter().map(|work| format!("{verb} {}\n", plain(&piece(work)))).collect();
     for left in &answer.left_alone {
-        text.push_str(&format!("not removed: {}: {}\n", piece(&left.work), left.why));
+        let line = format!("not removed: {}: {}", piece(&left.work), left.why);
+        text.push_str(&(plain(&line).into_owned() + "\n"));
     }
     if let Some(expected) = answer.expected {
         let measured = answer.measured.map(|measured| {
@@ -238,7 +245,7 @@ fn text(answer: &Answer) -> String {
         ));
     }
     for note in &answer.notes {
-        text.push_str(&format!("note: {note}\n"));
+        text.push_str(&format!("note: {}\n", plain(note)));
     }
     text
 }

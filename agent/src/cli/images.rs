@@ -2,9 +2,9 @@
 
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
-use super::plan::{self, Output};
+use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight, ago, short, table};
-use super::{Failure, event_loop};
+use super::{Failure, event_loop, json, warn};
 use crate::report::bytes;
 use anyhow::{Context as _, anyhow};
 use ebb_policy::limits::{Limits, RawEviction};
@@ -72,11 +72,11 @@ enum Fate {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
     for note in &sight.notes {
-        eprintln!("ebb: note: {note}");
+        warn("note", note);
     }
     let shown = shown(&sight)?;
     let answer = match args.output {
-        Output::Json => plan::pretty(&shown)? + "\n",
+        Output::Json => json::pretty(&shown)? + "\n",
         Output::Text => text(&shown, sight.snapshot.taken_at.0),
     };
     std::io::stdout().write_all(answer.as_bytes()).context("cannot write the images")?;
@@ -189,6 +189,6 @@ fn kept(why: &KeepReason) -> String {
         KeepReason::Pinned => "kept: pinned".into(),
         KeepReason::TooYoung { wait } => format!("kept: too young for {} s", wait.0),
         KeepReason::EnoughFreed => "kept: frees nothing that stays not in use".into(),
-        other => format!("kept: {other:?}"),
+        other => format!("kept: {}", crate::report::reason(other)),
     }
 }

@@ -1,6 +1,6 @@
 //! The `ebb` command line: one file per command.
 //!
-//! Exit codes: 0 done; 1 failed on the way; 2 bad input (arguments, configuration, files), nothing was begun; 3 this host does not offer what the command needs; 4 what was compared differs.
+//! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
 
 mod cgroups;
 mod check;
@@ -9,7 +9,9 @@ mod configured;
 mod events;
 mod gc;
 mod images;
+mod json;
 mod node;
+mod on_node;
 mod plan;
 mod pods;
 mod rank;
@@ -17,13 +19,28 @@ mod replay;
 mod run;
 mod runtime;
 mod snapshot;
+mod sockets;
 
+use crate::report;
 use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
+
+/// What `ebb --help` says about exit codes, and docs/operating.md with it.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed on the way
+  2  bad input (arguments, configuration, files): nothing was begun
+  3  this host does not offer what the command needs
+  4  what was compared differs (replay; cgroups audit, tree and enforce)
+  5  a thread of the agent panicked, as its last record says (run)
+  6  another ebb that enforces runs on this node (run)";
 
 /// Node reclaimer for Linux and Kubernetes: senses memory pressure through eBPF, decides who must go and why, and gives the memory back in milliseconds.
 #[derive(Debug, Parser)]
 #[command(name = "ebb", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -41,9 +58,9 @@ enum Command {
     Snapshot(snapshot::Args),
     /// Decide on a saved snapshot and print the plan, what was kept and why.
     Plan(plan::Args),
-    /// Print the order in which workloads would be ended.
+    /// Rank the candidates for eviction on one signal, the first victim first, and say who is skipped and why; which of them would go, and whether any need, `ebb plan` and a dry run of `ebb run` say.
     Rank(rank::Args),
-    /// Decide a recorded incident again, by the same configuration or by another.
+    /// Decide a recorded incident again, by the same configuration or by another; exit code 4 when a plan differs from the recorded one.
     Replay(replay::Args),
     /// List the pods of the container runtime: what they use, and what is dead in them.
     Pods(pods::Args),
@@ -53,7 +70,7 @@ enum Command {
     Gc(gc::Args),
     /// The cgroups of pods: what Kubernetes' rules demand, where this node differs, and putting that right.
     Cgroups(cgroups::Args),
-    /// Print a shell completion script or the manual page.
+    /// Print a shell completion script or the manual: a page for each command.
     Complete(complete::Args),
 }
 
@@ -66,6 +83,8 @@ pub enum Failure {
     Input(anyhow::Error),
     /// The host does not offer what it takes: exit code 3.
     Host(anyhow::Error),
+    /// Another agent acts on this node: exit code 6.
+    Locked(anyhow::Error),
     /// What was compared differs, as was said on standard output: exit code 4.
     Differs,
 }
@@ -77,12 +96,13 @@ impl Failure {
             Self::Input(_) => 2,
             Self::Host(_) => 3,
             Self::Differs => 4,
+            Self::Locked(_) => 6,
         }
     }
 
     fn error(&self) -> Option<&anyhow::Error> {
         match self {
-            Self::Failed(e) | Self::Input(e) | Self::Host(e) => Some(e),
+            Self::Failed(e) | Self::Input(e) | Self::Host(e) | Self::Locked(e) => Some(e),
             Self::Differs => None,
         }
     }
@@ -117,7 +137,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(error) = failure.error() {
-                eprintln!("ebb: {error:#}");
+                let text = format!("{error:#}");
+                text.lines().for_each(|line| eprintln!("ebb: {}", report::plain(line)));
             }
             ExitCode::from(failure.code())
         }
@@ -131,8 +152,38 @@ fn event_loop() -> anyhow::Result<tokio::runtime::Runtime> {
     builder.enable_all().build().context("cannot start the event loop")
 }
 
-/// Whether standard output is a terminal that takes colours (`NO_COLOR` is honoured).
+/// Whether standard output takes colours.
 fn colour() -> bool {
-    use std::io::IsTerminal as _;
-    std::env::var_os("NO_COLOR").is_none() && std::io::stdout().is_terminal()
+    takes_colour(&std::io::stdout())
+}
+
+/// Whether a stream takes colours: a terminal that knows escapes, and nobody has said `NO_COLOR`.
+fn takes_colour(stream: &impl IsTerminal) -> bool {
+    // As no-color.org has it: set and not empty.
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_refused && takes_escapes(stream)
+}
+
+/// Whether a stream is a terminal that knows escapes; a dumb one shows them.
+fn takes_escapes(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Says something to people on standard error, beside the answer.
+fn warn(kind: &str, what: &str) {
+    eprintln!("ebb: {kind}: {}", report::plain(what));
+}
+
+/// Refuses names of programs that there are not: a typing error must not leave what it was to leave out.
+fn check_left_out(names: &[String], more: &[&str]) -> Result<(), Failure> {
+    let mut known: Vec<&str> = ebb_probes::program_names();
+    known.extend(more);
+    known.push("all");
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::Input(anyhow::anyhow!(
+            "--leave-out {name}: there is no such program; use one of {}",
+            known.join(", ")
+        ))),
+    }
 }

@@ -28,6 +28,11 @@ impl NodeArgs {
         self.node_fs.clone().or_else(usual)
     }
 
+    /// The proc mount.
+    pub(super) fn proc_root(&self) -> &std::path::Path {
+        &self.proc_root
+    }
+
     /// The node's roots, and how its cgroups are laid out.
     ///
     /// # Errors

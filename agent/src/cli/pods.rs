@@ -2,9 +2,9 @@
 
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
-use super::plan::{self, Output};
+use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight, table};
-use super::{Failure, event_loop};
+use super::{Failure, event_loop, json, warn};
 use crate::report::bytes;
 use anyhow::Context as _;
 use ebb_policy::snapshot::{ContainerState, State, Workload, WorkloadKind};
@@ -27,13 +27,13 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
     for note in &sight.notes {
-        eprintln!("ebb: note: {note}");
+        warn("note", note);
     }
     let mut pods: Vec<&Workload> =
         sight.snapshot.workloads.iter().filter(|w| w.kind == WorkloadKind::Pod).collect();
     pods.sort_by(|a, b| a.key.cmp(&b.key));
     let answer = match args.output {
-        Output::Json => plan::pretty(&pods)? + "\n",
+        Output::Json => json::pretty(&pods)? + "\n",
         Output::Text => {
             let rows: Vec<Vec<String>> = pods.iter().map(|pod| row(pod, &sight)).collect();
             table(&HEAD, &rows)

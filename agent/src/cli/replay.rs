@@ -1,15 +1,24 @@
-//! `ebb replay`: the decisions of a recorded incident again, by the same limits or by others.
+//! `ebb replay`: the decisions of a recorded incident again, by the same limits or by others, and where the plans differ.
 
-use super::Failure;
+mod difference;
+
 use super::configured::ConfigArgs;
-use super::plan;
+use super::{Failure, json};
 use crate::config::Config;
 use crate::report::incident::{Incident, SCHEMA_VERSION};
+use crate::report::{plain, ranked};
 use anyhow::{Context as _, anyhow};
+use difference::differences;
 use ebb_policy::{Plan, decide};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
+
+/// Candidates of a ranking that are shown.
+const SHOWN: usize = 5;
+
+/// Differences of a plan that are shown.
+const DIFFERENCES_SHOWN: usize = 10;
 
 /// Arguments of `ebb replay`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let incident: Incident = plan::read(&args.incident)?;
+    let incident: Incident = json::read(&args.incident).map_err(Failure::Input)?;
     let name = args.incident.display();
     if incident.schema_version != SCHEMA_VERSION {
         let found = incident.schema_version;
@@ -36,31 +45,41 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .with_context(|| format!("{name}: the configuration in it"))
             .map_err(Failure::Input)?
     };
-    let mut differing = 0;
     let mut text = String::new();
+    let mut say = |line: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", plain(line));
+    };
+    let mut differing = 0;
     for (nth, decision) in incident.decisions.iter().enumerate() {
         let (again, _) = decide(&decision.snapshot, &config.limits, &decision.history);
-        let (then, now) = (ended(&decision.plan), ended(&again));
-        let verdict = if then == now { "the same" } else { "different" };
-        differing += usize::from(then != now);
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "decision {}: {verdict}", nth + 1);
-        let _ = writeln!(text, "  then: {}", list(&then));
-        let _ = writeln!(text, "  now:  {}", list(&now));
-        for ranked in again.ranking.iter().take(5) {
-            let _ = writeln!(text, "  {}", crate::report::ranked(ranked));
+        let found = differences(&decision.plan, &again)?;
+        let verdict = if found.is_empty() { "the same" } else { "different" };
+        differing += usize::from(!found.is_empty());
+        say(&format!("decision {}: {verdict}", nth + 1));
+        say(&format!("  then: {}", victims(&decision.plan)));
+        say(&format!("  now:  {}", victims(&again)));
+        for difference in found.iter().take(DIFFERENCES_SHOWN) {
+            say(&format!("  differs at {difference}"));
+        }
+        if let Some(more @ 1..) = found.len().checked_sub(DIFFERENCES_SHOWN) {
+            say(&format!("  and {more} differences more"));
+        }
+        for candidate in again.ranking.iter().take(SHOWN) {
+            say(&format!("  {}", ranked(candidate)));
         }
     }
-    let _ = writeln!(text, "{} decisions, {differing} different", incident.decisions.len());
+    say(&format!("{} decisions, {differing} different", incident.decisions.len()));
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the decisions")?;
-    Ok(())
+    if differing == 0 { Ok(()) } else { Err(Failure::Differs) }
 }
 
-/// Whom a plan ends.
-fn ended(plan: &Plan) -> Vec<&str> {
-    plan.evictions().map(|evict| evict.workload.name.as_str()).collect()
-}
-
-fn list(names: &[&str]) -> String {
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+/// Whom a plan evicts.
+fn victims(plan: &Plan) -> String {
+    let names: Vec<&str> = plan.evictions().map(|evict| evict.workload.name.as_str()).collect();
+    if names.is_empty() {
+        "evicts nobody".to_owned()
+    } else {
+        format!("evicts {}", names.join(", "))
+    }
 }

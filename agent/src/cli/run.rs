@@ -1,24 +1,32 @@
 //! `ebb run`: the agent itself.
 
-use super::configured::{self, ConfigArgs};
+use super::configured::{self, ConfigArgs, Objections};
 use super::node::NodeArgs;
+use super::on_node::{self, Fixed};
 use super::runtime::RuntimeArgs;
-use super::{Failure, colour, event_loop};
+use super::{Failure, check_left_out, colour, event_loop, takes_colour};
 use crate::act::{Mode, protect};
 use crate::cgroups::keeper::Keeper;
 use crate::clock::Clock;
-use crate::config::{CgroupMode, Cgroups, Config};
+use crate::config::{self, CgroupMode, Cgroups, Config};
+use crate::lock::{NodeLock, NotLocked};
+use crate::privileges::{self, Features};
 use crate::report::incident::Incidents;
+use crate::report::journal::entry::Around;
+use crate::report::journal::{Journal, JournalSink, LogLines};
 use crate::report::queue::Queue;
+use crate::report::service::ServiceManager;
 use crate::report::{Output, Reporter};
 use crate::run::{self, Setup, StartKeeper};
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
+use crate::sense::psi::Trigger;
 use crate::sense::sweep::Sweeper;
+use crate::threads;
 use anyhow::{Context as _, bail};
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
@@ -48,9 +56,13 @@ pub(super) struct Args {
     leave_out: Vec<String>,
 }
 
-pub(super) fn run(args: Args) -> Result<(), Failure> {
+pub(super) fn run(mut args: Args) -> Result<(), Failure> {
+    check_left_out(&args.leave_out, &["sweep", "reflex"])?;
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
     let config = args.config.load_for(args.runtime.is_given())?;
+    args.runtime = args.runtime.for_config(&config)?;
+    let capacities = on_node::capacities(&roots, &args.node);
+    on_node::refuse(&args.config, &config, &capacities)?;
     let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
     let incidents =
         match args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory)) {
@@ -63,23 +75,23 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             })?),
             None => None,
         };
-    let (queue, drained) =
-        Queue::start(io::stdout(), incidents).context("cannot start the writer of records")?;
-    log_to_stderr();
+    let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let mut missing = Vec::new();
+    let _lock = match mode {
+        Mode::Enforce => node_lock(&args.runtime, &mut missing)?,
+        Mode::DryRun => None,
+    };
+    // While privileges are there: a service may be kept from the socket later.
+    let journal = Journal::from_environment(args.output).unwrap_or_else(|why| {
+        missing.push(format!("fields for entries in the journal: {why}; plain lines are written"));
+        None
+    });
+    let records_to = journal.clone().filter(|journal| journal.is_behind(io::stdout()));
+    threads::end_on_panic(args.output, records_to.clone());
+    log_to(journal.filter(|journal| journal.is_behind(io::stderr())));
     if !policy.pods_only {
         missing.extend(layout_notice(&layout));
     }
-    let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
-    let reporter =
-        Reporter::new(args.output, colour(), Clock::anchored_now(), Box::new(queue.clone()));
-    let has_runtime = args.runtime.is_given();
-    let start_keeper =
-        keepers(roots.clone(), layout.clone(), has_runtime, args.output, queue.clone());
-    let keeper = start_keeper(&config.cgroups).map_err(|error| {
-        let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
-        failure(error.context("cgroups"))
-    })?;
     let options = Options { leave_out: args.leave_out.clone(), ..Options::default() };
     let host = ebb_probes::survey();
     let is_left_out = |name: &str| args.leave_out.iter().any(|n| n == name || n == "all");
@@ -94,25 +106,61 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let arming = wanted.and_then(|lease| {
         run::open_reflex(lease, mode, &host).map_err(|why| missing.push(why)).ok()
     });
-    let result = event_loop()?.block_on(async {
-        let probes = attach(&host, &options, &mut missing)?;
-        missing.extend(protect(&roots.proc));
-        let reload = args.config.watch(args.runtime.is_given());
+    let executor = event_loop()?;
+    let probes = executor.block_on(async { attach(&host, &options, &mut missing) })?;
+    let protected = protect(&roots.proc);
+    missing.extend(protected.refused);
+    let trigger = Trigger::best(&roots.proc.join("pressure/memory"));
+    // All that takes more than it goes on to need is done, and there is one thread: those that follow inherit what is left.
+    let features = Features {
+        enforce: mode == Mode::Enforce,
+        cgroups: layout.unified().is_some(),
+        bpf: probes.is_some() || sweeper.shown().is_some(),
+        reflex: arming.is_some(),
+        memlock: protected.memlock,
+        rtprio: protected.rtprio,
+    };
+    let confined = privileges::confine(&features, config.seccomp);
+    missing.extend(confined.missing);
+    let around = records_to.is_some().then(|| Around::below(layout.v2().unwrap_or(&roots.cgroup)));
+    let sink: Box<dyn Write + Send> = match records_to {
+        Some(journal) => Box::new(JournalSink::new(journal, io::stdout())),
+        None => Box::new(io::stdout()),
+    };
+    let (queue, drained) =
+        Queue::start(sink, incidents).context("cannot start the writer of records")?;
+    threads::tell_after(queue.progress());
+    let reporters = reporters(args.output, around, queue.clone());
+    let reporter = reporters();
+    let has_runtime = args.runtime.is_given();
+    let start_keeper = keepers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
+    let keeper = start_keeper(&config.cgroups).map_err(|error| {
+        let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
+        failure(error.context("cgroups"))
+    })?;
+    let service =
+        ServiceManager::from_environment().context("cannot start the thread for sd_notify")?;
+    let result = executor.block_on(async {
+        let reload = args.config.watch(args.runtime.is_given(), objections(&args, &config));
         run::run(Setup {
             roots,
             layout,
             runtime: args.runtime.session(args.node.node_fs(), mode),
             state_dir: args.runtime.state_dir(),
+            steps_dir: args.runtime.steps_dir(),
             node_fs: args.node.node_fs(),
             mode,
             policy,
             reload,
             probes,
+            trigger,
+            in_force: confined.in_force,
             sweeper,
             arming,
             missing,
             reporter,
             queue,
+            service,
             keeper,
             start_keeper,
         })
@@ -123,13 +171,28 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     result
 }
 
+/// The lock of the one agent that acts on this node; a place that cannot be used is no reason to act on nothing.
+fn node_lock(
+    runtime: &RuntimeArgs,
+    missing: &mut Vec<String>,
+) -> Result<Option<NodeLock>, Failure> {
+    match NodeLock::take(runtime.state()) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(held @ NotLocked::Held { .. }) => Err(Failure::Locked(held.into())),
+        Err(unusable @ NotLocked::Unusable { .. }) => {
+            missing.push(format!("a lock against a second ebb that enforces: {unusable}"));
+            Ok(None)
+        }
+    }
+}
+
 /// What starts the keeper of cgroups, when a configuration wants one: at the beginning, or when it is read anew.
 fn keepers(
     roots: Roots,
     layout: CgroupLayout,
     has_runtime: bool,
-    output: Output,
-    queue: Queue,
+    hand: Mode,
+    reporters: impl Fn() -> Reporter + Clone + Send + 'static,
 ) -> StartKeeper {
     Box::new(move |cgroups: &Cgroups| {
         if cgroups.mode == CgroupMode::Off {
@@ -141,10 +204,36 @@ fn keepers(
                 hierarchies(&roots.proc)
             );
         }
-        let queue = queue.clone();
-        let reporter =
-            move || Reporter::new(output, colour(), Clock::anchored_now(), Box::new(queue));
-        Keeper::start(cgroups.clone(), roots.clone(), has_runtime, reporter).map(Some)
+        let reporter = reporters.clone();
+        Keeper::start(cgroups.clone(), roots.clone(), has_runtime, hand, reporter).map(Some)
+    })
+}
+
+/// What speaks against a configuration that is read while the agent runs: also what it would change of what is built in.
+fn objections(args: &Args, running: &Config) -> Objections {
+    let (enforce, incidents) = (args.enforce, args.incidents.clone());
+    let no_reflex = args.leave_out.iter().any(|name| name == "reflex" || name == "all");
+    let fixed = move |config: &Config| Fixed {
+        enforce: enforce || config.enforce,
+        measure: configured::measure(config),
+        reflex: config.reflex.filter(|_| !no_reflex),
+        seccomp: config.seccomp,
+        incidents: match (&incidents, &config.incidents) {
+            (Some(directory), of_file) => Some(config::Incidents {
+                directory: directory.clone(),
+                keep: of_file.as_ref().map_or(0, |incidents| incidents.keep),
+            }),
+            (None, of_file) => of_file.clone(),
+        },
+    };
+    let running = fixed(running);
+    let (proc, node) = (args.node.proc_root().to_owned(), args.node.clone());
+    Box::new(move |config| {
+        // Read anew: a machine can grow.
+        let roots = Roots { proc: proc.clone(), ..Roots::default() };
+        let mut errors = on_node::objections(config, &on_node::capacities(&roots, &node));
+        errors.extend(running.changes(&fixed(config)));
+        errors
     })
 }
 
@@ -194,10 +283,38 @@ fn layout_notice(layout: &CgroupLayout) -> Option<String> {
     }
 }
 
-/// Diagnostics of the program itself; `RUST_LOG` chooses which.
-fn log_to_stderr() {
+/// Diagnostics of the program itself, to the journal if there is one behind standard error; `RUST_LOG` chooses which.
+fn log_to(journal: Option<Journal>) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     // Only fails when a subscriber is set already, as in a test that runs the command twice.
-    let _ = subscriber.try_init();
+    let _ = match journal {
+        // The journal knows the time, and the level and the place are fields.
+        Some(journal) => subscriber
+            .with_ansi(false)
+            .with_level(false)
+            .with_target(false)
+            .without_time()
+            .with_writer(LogLines::new(journal))
+            .try_init(),
+        None => {
+            subscriber.with_ansi(takes_colour(&io::stderr())).with_writer(io::stderr).try_init()
+        }
+    };
+}
+
+/// What makes reporters whose records go through `queue`; as entries of the journal where there is something `around` them.
+fn reporters(
+    output: Output,
+    around: Option<Around>,
+    queue: Queue,
+) -> impl Fn() -> Reporter + Clone + Send + 'static {
+    move || {
+        let sink = Box::new(queue.clone());
+        let reporter = Reporter::new(output, colour(), Clock::anchored_now(), sink);
+        match &around {
+            Some(around) => reporter.as_entries(around.clone()),
+            None => reporter,
+        }
+    }
 }

@@ -3,14 +3,17 @@
 use super::Failure;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
-use super::snapshot;
+use super::sockets::{self, Cri};
+use super::{snapshot, warn};
 use crate::act::Mode;
 use crate::clock::{Boot, Clock};
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::report::plain;
 use crate::run::SessionSetup;
 use crate::sense::disk::DiskReading;
 use crate::sense::logs::{LogRoots, Logs};
 use crate::sense::manifests::Manifests;
+use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Reader, writable_layers};
 use crate::state::images::{ImageStore, Records, StoreError};
 use crate::state::{Evicted, NodeState};
@@ -19,14 +22,17 @@ use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
 use ebb_policy::snapshot::{ProtectedReason, Workload};
 use ebb_policy::{History, Snapshot};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where pods come from.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RuntimeArgs {
-    /// The container runtime's CRI socket, such as unix:///run/containerd/containerd.sock; pods are then the workloads.
-    #[arg(long, value_name = "SOCKET")]
-    cri: Option<Endpoint>,
+    /// The container runtime's CRI socket, such as unix:///run/containerd/containerd.sock; pods are then the workloads. Without it the usual sockets are looked for by `pods`, `images`, `gc`, and with `mode: kubernetes` in the configuration by every command; `none` asks no runtime.
+    #[arg(long, value_name = "SOCKET|none")]
+    cri: Option<Cri>,
+    /// Below which directory the usual sockets are looked for; the host's root, where ebb runs in a container.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    host_root: PathBuf,
     /// A directory of Kubernetes Pod manifests: requests, limits and priorities. A pod of the runtime without a manifest counts as deleted.
     #[arg(long, value_name = "DIR", requires = "cri")]
     pod_manifests: Option<PathBuf>,
@@ -36,7 +42,7 @@ pub(super) struct RuntimeArgs {
     /// Links to containers' logs.
     #[arg(long, value_name = "DIR", default_value = "/var/log/containers")]
     container_logs: PathBuf,
-    /// Where ebb remembers across restarts when images were last in use.
+    /// Where ebb remembers across restarts when images were last in use; also the place of the lock that keeps a second ebb with --enforce off this node, so that in a container it is to be a directory of the host.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/ebb")]
     state: PathBuf,
 }
@@ -44,21 +50,68 @@ pub(super) struct RuntimeArgs {
 impl RuntimeArgs {
     /// Whether there is a source of pods.
     pub(super) fn is_given(&self) -> bool {
-        self.cri.is_some()
+        self.endpoint().is_some()
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        match &self.cri {
+            Some(Cri::At(endpoint)) => Some(endpoint),
+            Some(Cri::None) | None => None,
+        }
+    }
+
+    /// The same with the socket that is found where nothing was said: for commands that are about a runtime.
+    fn with_any(&self) -> Result<Self, Failure> {
+        if self.cri.is_some() {
+            return Ok(self.clone());
+        }
+        let found = sockets::the_one(&self.host_root)?;
+        if let Some(endpoint) = &found {
+            warn("runtime", &format!("{endpoint}, found there (--cri names another)"));
+        }
+        Ok(Self { cri: found.map(Cri::At), ..self.clone() })
+    }
+
+    /// The same for commands that decide about workloads: a socket that is found is used only where the configuration says that pods are the workloads. Elsewhere it would change who is evicted, and is only told.
+    pub(super) fn for_config(&self, config: &Config) -> Result<Self, Failure> {
+        match (&self.cri, config.mode) {
+            (Some(_), _) => Ok(self.clone()),
+            (None, config::Mode::Kubernetes) => self.with_any(),
+            (None, config::Mode::Standalone) => {
+                for socket in sockets::found(&self.host_root) {
+                    let what = format!(
+                        "a container runtime has its socket at {}, which is not used: --cri {} makes its pods the workloads, --cri none says that they are not",
+                        socket.display(),
+                        socket.display()
+                    );
+                    warn("note", &what);
+                }
+                Ok(self.clone())
+            }
+        }
     }
 
     /// The directory for what is remembered; only a runtime's images are.
     pub(super) fn state_dir(&self) -> Option<PathBuf> {
-        self.cri.as_ref().map(|_| self.state.clone())
+        self.endpoint().map(|_| self.state.clone())
+    }
+
+    /// The directory of the node's lock.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The directory for what has to be put back on cgroups.
+    pub(super) fn steps_dir(&self) -> PathBuf {
+        self.state.clone()
     }
 
     /// What the agent's session with the runtime needs.
     pub(super) fn session(&self, kubelet: Option<PathBuf>, mode: Mode) -> Option<SessionSetup> {
         Some(SessionSetup {
-            endpoint: self.cri.clone()?,
+            endpoint: self.endpoint()?.clone(),
             manifests: self.pod_manifests.clone(),
-            logs: self.log_roots(),
-            kubelet,
+            dirs: PodRoots { logs: self.log_roots(), kubelet },
             mode,
         })
     }
@@ -91,9 +144,13 @@ impl Sight {
         config: &ConfigArgs,
         args: &RuntimeArgs,
     ) -> Result<Self, Failure> {
-        let Some(endpoint) = args.cri.clone() else {
-            let what = "--cri SOCKET is needed: name the runtime's socket, such as unix:///run/containerd/containerd.sock";
-            return Err(Failure::Input(anyhow!(what)));
+        let args = &args.with_any()?;
+        let Some(endpoint) = args.endpoint().cloned() else {
+            let usual: Vec<String> = sockets::USUAL.map(|path| format!("/{path}")).to_vec();
+            return Err(Failure::Input(anyhow!(
+                "--cri SOCKET is needed: no container runtime has its socket at {}",
+                usual.join(", ")
+            )));
         };
         let (roots, layout) = node.find().map_err(Failure::Input)?;
         let config = config.load_for(true)?;
@@ -145,6 +202,9 @@ impl Sight {
             Err(why) => notes.push(why),
         }
         state.observe_inventory(inventory);
+        let dirs = PodRoots { logs: args.log_roots(), kubelet: node.node_fs() };
+        let sizes = dirs.measure(&state.pods().names());
+        state.pods_mut().observe_sizes(sizes);
         let snapshot = state.snapshot(Boot::now());
         let is_unlisted = |w: &&Workload| w.protected == Some(ProtectedReason::Unlisted);
         let unlisted = snapshot.workloads.iter().filter(is_unlisted).count();
@@ -182,8 +242,11 @@ pub(super) fn failure(error: Error) -> Failure {
 
 /// Text in columns: each as wide as its widest cell, numbers to the right where the head says so.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    // Before widths are measured: what is written out is longer than what it stands for.
+    let rows: Vec<Vec<_>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let mut widths: Vec<usize> = head.iter().map(|name| name.chars().count()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -195,7 +258,7 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     };
     let mut text = line(&mut head.iter().copied());
     for row in rows {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
+        text.push_str(&line(&mut row.iter().map(AsRef::as_ref)));
     }
     text
 }

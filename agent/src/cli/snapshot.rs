@@ -3,7 +3,7 @@
 use super::configured::{self, ConfigArgs};
 use super::node::NodeArgs;
 use super::runtime::{RuntimeArgs, Sight};
-use super::{Failure, event_loop};
+use super::{Failure, event_loop, warn};
 use crate::clock::Boot;
 use crate::config::Config;
 use crate::report;
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn print(snapshot: &Snapshot, form: Form) -> Result<(), Failure> {
     let text = match form {
-        Form::Json => super::plan::pretty(snapshot)? + "\n",
+        Form::Json => super::json::pretty(snapshot)? + "\n",
         Form::Text => lines(snapshot),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the snapshot")?;
@@ -69,9 +69,10 @@ fn lines(snapshot: &Snapshot) -> String {
     workloads.sort_by_key(|w| (Reverse(memory(w)), &w.key));
     for workload in workloads {
         let size = memory(workload).map(|m| report::amount(Signal::MemoryAvailable, m));
-        let why = workload.protected.map(|p| format!("  protected: {p:?}").to_lowercase());
+        let why = workload.protected.map(|p| format!("  protected: {}", report::protection(p)));
         let size = size.unwrap_or_else(|| "not measured".to_owned());
-        text += &format!("{size:>12}  {}{}\n", workload.key.name, why.unwrap_or_default());
+        let name = report::plain(&workload.key.name);
+        text += &format!("{size:>12}  {name}{}\n", why.unwrap_or_default());
     }
     text
 }
@@ -82,15 +83,17 @@ pub(super) fn take(
     config: &ConfigArgs,
     runtime: &RuntimeArgs,
 ) -> Result<(Config, Snapshot), Failure> {
+    let given = config.load_for(runtime.is_given())?;
+    let runtime = &runtime.for_config(&given)?;
     if runtime.is_given() {
         let sight = event_loop()?.block_on(Sight::take(node, config, runtime))?;
         for note in &sight.notes {
-            eprintln!("ebb: note: {note}");
+            warn("note", note);
         }
         return Ok((sight.config, sight.snapshot));
     }
     let (roots, layout) = node.find().map_err(Failure::Input)?;
-    let config = config.load()?;
+    let config = given;
     let snapshot = look(&config, roots, layout, node.node_fs())?.snapshot(Boot::now());
     Ok((config, snapshot))
 }

@@ -182,12 +182,12 @@ pub(super) fn read(section: &mut Section<'_>) -> RawCgroups {
         cgroup_driver: section.text("cgroupDriver"),
         cgroup_root: section.text("cgroupRoot").filter(|root| !root.is_empty()),
         cgroups_per_qos: section.flag("cgroupsPerQOS"),
-        kube_reserved: section.amounts("kubeReserved"),
-        system_reserved: section.amounts("systemReserved"),
+        kube_reserved: section.text_map("kubeReserved"),
+        system_reserved: section.text_map("systemReserved"),
         kube_reserved_cgroup: section.text("kubeReservedCgroup"),
         system_reserved_cgroup: section.text("systemReservedCgroup"),
         enforce_node_allocatable: None,
-        qos_reserved: section.amounts("qosReserved"),
+        qos_reserved: section.text_map("qosReserved"),
         pod_pids_limit: section.integer("podPidsLimit"),
         cpu_cfs_quota: section.flag("cpuCFSQuota"),
         cpu_cfs_quota_period: section.text("cpuCFSQuotaPeriod"),
@@ -197,6 +197,8 @@ pub(super) fn read(section: &mut Section<'_>) -> RawCgroups {
         memory_reservation_policy: section.text("memoryReservationPolicy"),
         single_process_oom_kill: section.flag("singleProcessOOMKill"),
         cpu_manager_policy: section.text("cpuManagerPolicy"),
+        reserved_system_cpus: section.text("reservedSystemCPUs"),
+        other_gates: false,
         eviction_hard_memory: None,
         own: OwnOptions::default(),
     }
@@ -223,6 +225,8 @@ pub(super) fn print(raw: &RawCgroups) -> Vec<(String, Node)> {
         memory_reservation_policy,
         single_process_oom_kill,
         cpu_manager_policy,
+        reserved_system_cpus,
+        other_gates: _,
         eviction_hard_memory: _,
         own: _,
     } = raw;
@@ -250,6 +254,7 @@ pub(super) fn print(raw: &RawCgroups) -> Vec<(String, Node)> {
         ("memoryReservationPolicy", text(memory_reservation_policy)),
         ("singleProcessOOMKill", single_process_oom_kill.map(Node::Bool)),
         ("cpuManagerPolicy", text(cpu_manager_policy)),
+        ("reservedSystemCPUs", text(reserved_system_cpus)),
     ];
     fields.into_iter().filter_map(|(key, node)| Some((key.to_owned(), node?))).collect()
 }

@@ -3,7 +3,7 @@ use super::{section::Section, tree::Node};
 use ebb_policy::limits::RawEviction;
 use std::collections::BTreeMap;
 
-/// Reads the fields; `options` is left to the caller.
+/// Reads the fields; `options`, `also_below` and `memory_pressure`, which are ebb's own, are left to the caller.
 pub(super) fn read(section: &mut Section<'_>) -> RawEviction {
     RawEviction {
         eviction_hard: section.text_map("evictionHard"),
@@ -22,6 +22,8 @@ pub(super) fn read(section: &mut Section<'_>) -> RawEviction {
         minimum_container_ttl_duration: section.text("minimumContainerTTLDuration"),
         maximum_dead_containers_per_container: section.integer("maximumDeadContainersPerContainer"),
         maximum_dead_containers: section.integer("maximumDeadContainers"),
+        also_below: None,
+        memory_pressure: Vec::new(),
         options: None,
     }
 }
@@ -45,6 +47,8 @@ pub(super) fn print(raw: &RawEviction) -> Vec<(String, Node)> {
         minimum_container_ttl_duration,
         maximum_dead_containers_per_container,
         maximum_dead_containers,
+        also_below: _,
+        memory_pressure: _,
         options: _,
     } = raw;
     let text = |value: &Option<String>| value.clone().map(Node::Text);

@@ -1,16 +1,15 @@
 //! A KubeletConfiguration as it is: ebb takes the fields on eviction, garbage collection and cgroups and names the rest.
 use super::{
-    CgroupsDraft, Config, ConfigErrors, Draft, Mode, cgroups, eviction, hard_memory,
+    CgroupsDraft, Config, ConfigErrors, Draft, Mistake, Mode, cgroups, eviction, hard_memory,
     section::{Mistakes, Section},
     tree,
-    tree::Placed,
+    tree::{Node, Placed},
 };
-use ebb_policy::limits::{Options, duration};
+use ebb_policy::cgroups::GATES;
+use ebb_policy::limits::{ConfigError, duration};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
-/// Feature gates on which something here depends.
-const GATES: [&str; 2] = ["MemoryQoS", "PodLevelResources"];
 
 pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let root = tree(text)?;
@@ -21,23 +20,43 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let mut eviction = eviction::read(&mut top);
     zero_is_absent(&mut eviction.eviction_pressure_transition_period);
     zero_is_absent(&mut eviction.image_minimum_gc_age);
-    eviction.options = Some(Options::kubelet());
+    eviction.options = Some(super::defaults(Mode::Kubernetes));
     let mut raw = cgroups::read(&mut top);
     raw.eviction_hard_memory = hard_memory(&eviction, Mode::Kubernetes);
+    raw.other_gates = true;
     let gates = raw.feature_gates.keys().filter(|gate| !GATES.contains(&gate.as_str()));
     let gates: Vec<String> = gates.map(|gate| format!("featureGates.{gate}")).collect();
-    let unused = top.unknown().map(|(key, _)| match top.nearest(key) {
-        // A field that the kubelet does not know either is more likely a slip than a field that ebb does not use.
-        Some(known) if strsim::damerau_levenshtein(key, known) <= 2 => {
-            format!("{key} (did you mean {known}?)")
+    let (mut unused, mut slips) = (gates, Vec::new());
+    for (key, place) in top.unknown() {
+        match top.nearest(key) {
+            // A field that the kubelet does not know either is more likely a slip than a field that ebb does not use.
+            Some(known) if strsim::damerau_levenshtein(key, known) <= 2 => {
+                slips.push(format!("{}: {key}: unknown field; did you mean {known}?", place.line));
+            }
+            _ => unused.push(key.clone()),
         }
-        _ => key.clone(),
-    });
-    let mut unused: Vec<String> = unused.chain(gates).collect();
+    }
     unused.sort();
     let cgroups = CgroupsDraft::of(raw);
-    let draft = Draft { mode: Mode::Kubernetes, unused, cgroups, ..Draft::default() };
+    let draft = Draft { mode: Mode::Kubernetes, unused, slips, cgroups, ..Draft::default() };
     draft.finish(eviction, &root, mistakes)
+}
+
+/// Refuses a KubeletConfiguration where ebb's own file belongs: one mistake that says what to do, rather than one for each of its fields.
+pub(super) fn refuse(root: &Placed) -> Result<(), ConfigErrors> {
+    let Node::Map(entries) = &root.node else { return Ok(()) };
+    let kind = entries.iter().find(|(key, _)| key == "kind").map(|(_, place)| place);
+    let Some(place) = kind.filter(|place| place.node == Node::Text(KIND.to_owned())) else {
+        return Ok(());
+    };
+    let error = ConfigError {
+        key: "kind".to_owned(),
+        value: Some(KIND.to_owned()),
+        problem: "this is a KubeletConfiguration, not ebb's own file".to_owned(),
+        fix: "use --kubelet-config".to_owned(),
+    };
+    let line = (place.line > 0).then_some(place.line);
+    Err(ConfigErrors { file: None, mistakes: vec![Mistake { line, error }] })
 }
 
 /// In a KubeletConfiguration a duration of zero stands for the default; ebb's own file means what it says.
@@ -52,7 +71,7 @@ fn expect(top: &mut Section<'_>, root: &Placed, key: &'static str, expected: &st
             key,
             place,
             "this is not a KubeletConfiguration of v1beta1",
-            format!("write `{key}: {expected}`"),
+            format!("write `{key}: {expected}`, or use --config for ebb's own file"),
         );
     }
 }

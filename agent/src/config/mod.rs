@@ -7,25 +7,33 @@
 //! The fields on eviction, garbage collection and cgroups have the kubelet's names and syntax and stand at the top (`eviction`, `cgroups`);
 //! what is ebb's own stands under `ebb:` (`options`, `cgroups` and this file). `kubelet` reads a KubeletConfiguration as it is.
 
+mod capacity;
 mod cgroups;
+mod defaults;
 mod error;
 mod eviction;
+mod explain;
 mod kubelet;
+mod memory_pressure;
 mod options;
 mod section;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub use capacity::{Capacities, placed};
 pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, Leftovers};
 pub use error::{ConfigErrors, Mistake};
+pub use explain::Setting;
 
+use crate::privileges::Seccomp;
 use crate::state::rules::Patterns;
 use cgroups::CgroupsDraft;
+use defaults::{also_below, defaults, hard_memory, standalone_thresholds};
 use ebb_policy::Signal;
-use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction};
+use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction, RawMemoryPressure};
 use globset::Glob;
-use section::{Mistakes, Section};
+use section::{Mistakes, Section, TextMaps};
 use std::{
     collections::BTreeMap,
     fs,
@@ -104,12 +112,16 @@ pub struct Config {
     pub cgroups: Cgroups,
     /// How long the kernel may act on what ebb named to it; `None` when it may not.
     pub reflex: Option<Duration>,
+    /// What becomes of system calls that ebb does not make.
+    pub seccomp: Seccomp,
     /// The limits as written, with ebb's options filled in.
     pub eviction: RawEviction,
     /// The limits, checked.
     pub limits: Limits,
     /// Fields of a KubeletConfiguration that ebb does not use.
     pub unused: Vec<String>,
+    /// Fields of a KubeletConfiguration that the kubelet does not know either, each with the one that was probably meant.
+    pub slips: Vec<String>,
 }
 
 /// Records of incidents kept when the configuration does not say how many.
@@ -142,6 +154,7 @@ impl Config {
     /// Every mistake in it.
     pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
         let root = tree(text)?;
+        kubelet::refuse(&root)?;
         let mistakes = Mistakes::default();
         let mut top = Section::top(&root, &mistakes);
         let mut eviction = eviction::read(&mut top);
@@ -155,6 +168,9 @@ impl Config {
         if eviction.eviction_hard.is_none() && config.mode == Mode::Standalone {
             eviction.eviction_hard = Some(standalone_thresholds());
         }
+        eviction.also_below =
+            config.also_below.take().or_else(|| also_below(&eviction, config.mode));
+        eviction.memory_pressure = std::mem::take(&mut config.memory_pressure);
         eviction.options = Some(config.options.clone().unwrap_or_else(|| defaults(config.mode)));
         config.finish(eviction, &root, mistakes)
     }
@@ -215,12 +231,21 @@ impl Config {
             ("enforce", Node::Bool(self.enforce)),
             ("memoryAvailable", options::word(&MEASURES, self.memory_available)),
             ("reflex", options::word(&REFLEXES, self.reflex())),
+            ("seccomp", options::word(&Seccomp::WORDS, self.seccomp)),
             ("workloads", eviction::texts(workloads)),
             ("protected", eviction::texts(protected)),
             ("prefer", eviction::texts(prefer)),
             ("avoid", eviction::texts(avoid)),
             ("priorities", Node::List(priorities.iter().map(priority).collect())),
         ]);
+        if let Some(also_below) = &self.eviction.also_below {
+            let entry = |(signal, other): (&String, &BTreeMap<String, String>)| {
+                (signal.clone(), eviction::text_map(other).into())
+            };
+            let map = Node::Map(also_below.iter().map(entry).collect());
+            own.push(("alsoBelow".to_owned(), map.into()));
+        }
+        own.extend(memory_pressure::print(self.limits.memory_pressure()));
         own.push(("cgroups".to_owned(), Node::Map(cgroups::print_own(&self.cgroups)).into()));
         if let Some(Incidents { directory, keep }) = &self.incidents {
             let incidents = options::entries([
@@ -249,9 +274,13 @@ struct Draft {
     patterns: Patterns,
     incidents: Option<Incidents>,
     reflex: Option<Duration>,
+    seccomp: Seccomp,
     options: Option<Options>,
+    also_below: Option<TextMaps>,
+    memory_pressure: Vec<RawMemoryPressure>,
     cgroups: CgroupsDraft,
     unused: Vec<String>,
+    slips: Vec<String>,
 }
 
 impl Draft {
@@ -261,11 +290,14 @@ impl Draft {
         self.enforce = section.flag("enforce").unwrap_or_default();
         self.memory_available = section.choice("memoryAvailable", &MEASURES).unwrap_or_default();
         self.patterns = patterns(&mut section);
+        self.also_below = section.text_maps("alsoBelow");
+        self.memory_pressure = memory_pressure::read(&mut section);
         self.incidents = section.section("incidents").and_then(incidents);
         let lease = section.duration("reflexLease");
         let lease = lease.map_or(REFLEX_LEASE, |lease| Duration::from_millis(lease.0));
         let reflex = section.choice("reflex", &REFLEXES).unwrap_or(Reflex::Disabled);
         self.reflex = (reflex == Reflex::Enabled).then_some(lease);
+        self.seccomp = section.choice("seccomp", &Seccomp::WORDS).unwrap_or_default();
         self.options = Some(options::read(&mut section, defaults(self.mode)));
         if let Some(cgroups) = section.section("cgroups") {
             self.cgroups.read_own(cgroups);
@@ -276,7 +308,7 @@ impl Draft {
     /// Checks the limits and puts everything together, unless there were mistakes.
     fn finish(
         mut self,
-        eviction: RawEviction,
+        mut eviction: RawEviction,
         root: &Placed,
         mistakes: Mistakes,
     ) -> Result<Config, ConfigErrors> {
@@ -307,10 +339,16 @@ impl Draft {
                     patterns,
                     incidents,
                     reflex,
+                    seccomp,
                     options: _,
+                    also_below: _,
+                    memory_pressure: _,
                     cgroups,
                     unused,
+                    slips,
                 } = self;
+                let rules = limits.memory_pressure().iter();
+                eviction.memory_pressure = rules.map(memory_pressure::written).collect();
                 Ok(Config {
                     mode,
                     enforce,
@@ -319,50 +357,16 @@ impl Draft {
                     incidents,
                     cgroups: cgroups.finish(options),
                     reflex,
+                    seccomp,
                     eviction,
                     limits,
                     unused,
+                    slips,
                 })
             }
             _ => Err(ConfigErrors { file: None, mistakes }),
         }
     }
-}
-
-/// The hard threshold on available memory, which a kubelet keeps from pods when it checks reservations.
-fn hard_memory(eviction: &RawEviction, mode: Mode) -> Option<String> {
-    if mode != Mode::Kubernetes {
-        return None;
-    }
-    let merges = eviction.merge_default_eviction_settings == Some(true);
-    match &eviction.eviction_hard {
-        Some(given) if given.contains_key("memory.available") || !merges => {
-            given.get("memory.available").cloned()
-        }
-        _ => Some("100Mi".to_owned()),
-    }
-}
-
-/// ebb's options where the configuration says nothing.
-fn defaults(mode: Mode) -> Options {
-    match mode {
-        Mode::Kubernetes => Options::kubelet(),
-        Mode::Standalone => Options {
-            percentage_at_most: [
-                (Signal::MemoryAvailable, ebb_policy::Quantity::bytes(1 << 30)),
-                (Signal::PidAvailable, ebb_policy::Quantity::count(4000)),
-            ]
-            .into(),
-            ..Options::standalone()
-        },
-    }
-}
-
-/// Thresholds of a machine without Kubernetes: a twentieth of its memory (but no more than a gibibyte) and of its task ids (but no more than 4000).
-fn standalone_thresholds() -> BTreeMap<String, String> {
-    [("memory.available", "5%"), ("pid.available", "5%")]
-        .map(|(signal, value)| (signal.to_owned(), value.to_owned()))
-        .into()
 }
 
 fn patterns(section: &mut Section<'_>) -> Patterns {
@@ -423,29 +427,74 @@ fn tree(text: &str) -> Result<Placed, ConfigErrors> {
     if text.trim().is_empty() {
         return Ok(Node::Null.into());
     }
-    serde_saphyr::from_str(text).map_err(|error| {
+    let root = tree::read(text).map_err(|error| {
         let line = error.location().map(|location| location.line()).filter(|line| *line > 0);
         let error = ConfigError {
             key: "the file".to_owned(),
             value: None,
-            problem: format!("not YAML that can be read: {}", error.without_snippet()),
+            problem: format!("not YAML that can be read: {}", yaml_problem(&error)),
             fix: "correct the syntax".to_owned(),
         };
         ConfigErrors { file: None, mistakes: vec![Mistake { line, error }] }
-    })
+    })?;
+    let twice = tree::given_twice(&root).into_iter().map(|(key, first, second)| Mistake {
+        line: (second > 0).then_some(second),
+        error: ConfigError {
+            key,
+            value: None,
+            problem: format!("given twice, first in line {first}"),
+            fix: "keep one of them".to_owned(),
+        },
+    });
+    let mistakes: Vec<Mistake> = twice.collect();
+    if mistakes.is_empty() { Ok(root) } else { Err(ConfigErrors { file: None, mistakes }) }
+}
+
+/// What is wrong with a YAML text, without advice on how to use the library that reads it.
+#[must_use]
+pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    match text.split_once(", set DuplicateKeyPolicy") {
+        Some((problem, rest)) => {
+            let place = rest.split_once(" at line").map(|(_, place)| format!(" at line{place}"));
+            format!("{problem}{}", place.unwrap_or_default())
+        }
+        None => text,
+    }
 }
 
 /// Says which signal was probably meant, where the policy crate only knows that there is none of that name.
 fn with_nearest_signal(error: ConfigError) -> ConfigError {
     let written = error.key.split_once("[\"").map(|(_, name)| name.trim_end_matches("\"]"));
     let meant = written.filter(|_| error.problem.starts_with("unknown eviction signal"));
-    let nearest = meant.and_then(|name| section::nearest(name, Signal::ALL.map(Signal::name)));
+    let nearest = meant.and_then(|name| {
+        other_name(name).or_else(|| section::nearest(name, Signal::ALL.map(Signal::name)))
+    });
     match nearest {
         Some(signal) => {
             ConfigError { fix: format!("did you mean {signal}? {}", error.fix), ..error }
         }
         None => error,
     }
+}
+
+/// The signal that goes by another name elsewhere, such as `disk.available`.
+fn other_name(written: &str) -> Option<&'static str> {
+    let written = written.to_lowercase();
+    let subject = written.split(['.', '_', '-']).next().unwrap_or_default();
+    let (bytes, inodes) = match subject {
+        "disk" | "fs" | "filesystem" | "rootfs" | "root" | "storage" | "ephemeral" | "inodes"
+        | "inode" => (Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
+        "image" | "images" => (Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
+        "container" | "containers" => (Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree),
+        "swap" | "zram" | "zswap" => (Signal::SwapAvailable, Signal::SwapAvailable),
+        "mem" | "ram" => (Signal::MemoryAvailable, Signal::MemoryAvailable),
+        "pids" | "process" | "processes" | "task" | "tasks" | "threads" => {
+            (Signal::PidAvailable, Signal::PidAvailable)
+        }
+        _ => return None,
+    };
+    Some(if written.contains("inode") { inodes } else { bytes }.name())
 }
 
 /// The line of a key such as `evictionHard["memory.available"]`: that of the entry, else that of its section.
@@ -460,7 +509,16 @@ fn line_of(root: &Placed, key: &str) -> Option<u64> {
         }
         _ => None,
     };
-    let section = find(root, section)?;
-    let entry = entry.and_then(|entry| find(&section, entry));
-    Some(entry.map_or(section.line, |entry| entry.line)).filter(|line| *line > 0)
+    let section = match section.split_once('.') {
+        Some(("ebb", own)) => find(&find(root, "ebb")?, own)?,
+        _ => find(root, section)?,
+    };
+    // Of `alsoBelow["memory.available"]["swap.available"]` the inner key, else the outer one.
+    let mut line = section.line;
+    let mut place = section;
+    for key in entry.into_iter().flat_map(|entry| entry.split("\"][\"")) {
+        let Some(found) = find(&place, key) else { break };
+        (line, place) = (found.line, found);
+    }
+    Some(line).filter(|line| *line > 0)
 }

@@ -34,6 +34,13 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
         ranking: section.choice("ranking", &RANKINGS).unwrap_or(defaults.ranking),
         victims: section.choice("victims", &VICTIMS).unwrap_or(defaults.victims),
         max_victims: section.number("maxVictims", "from 1 on").unwrap_or(defaults.max_victims),
+        max_evictions_per_minute: section
+            .number("maxEvictionsPerMinute", "from 0 on")
+            .unwrap_or(defaults.max_evictions_per_minute),
+        min_freed_of_threshold: section
+            .percent("minFreedOfThreshold")
+            .unwrap_or(defaults.min_freed_of_threshold),
+        min_freed_of_need: section.percent("minFreedOfNeed").unwrap_or(defaults.min_freed_of_need),
         after_eviction: section.choice("afterEviction", &AFTERS).unwrap_or(defaults.after_eviction),
         count_dying: section.flag("countDying").unwrap_or(defaults.count_dying),
         preferences: section.flag("preferences").unwrap_or(defaults.preferences),
@@ -41,6 +48,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
         disruption_budgets: section
             .flag("disruptionBudgets")
             .unwrap_or(defaults.disruption_budgets),
+        disk_attribution: section.flag("diskAttribution").unwrap_or(defaults.disk_attribution),
         active_cache: section.choice("activeCache", &CACHES).unwrap_or(defaults.active_cache),
         images_under_pressure: section
             .choice("imagesUnderPressure", &REACHES)
@@ -131,7 +139,6 @@ fn quirks(mut section: Section<'_>, defaults: Quirks) -> Quirks {
             "containerFsFromSecondPass",
             defaults.container_fs_from_second_pass,
         ),
-        allocatable_wraps: flag("allocatableWraps", defaults.allocatable_wraps),
         never_used_image_is_old: flag("neverUsedImageIsOld", defaults.never_used_image_is_old),
     };
     section.finish();
@@ -144,11 +151,15 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ranking,
         victims,
         max_victims,
+        max_evictions_per_minute,
+        min_freed_of_threshold,
+        min_freed_of_need,
         after_eviction,
         count_dying,
         preferences,
         spread_owners,
         disruption_budgets,
+        disk_attribution,
         active_cache,
         images_under_pressure,
         image_order,
@@ -167,11 +178,15 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ("ranking", word(&RANKINGS, *ranking)),
         ("victims", word(&VICTIMS, *victims)),
         ("maxVictims", Node::Integer((*max_victims).into())),
+        ("maxEvictionsPerMinute", Node::Integer((*max_evictions_per_minute).into())),
+        ("minFreedOfThreshold", Node::Integer((*min_freed_of_threshold).into())),
+        ("minFreedOfNeed", Node::Integer((*min_freed_of_need).into())),
         ("afterEviction", word(&AFTERS, *after_eviction)),
         ("countDying", Node::Bool(*count_dying)),
         ("preferences", Node::Bool(*preferences)),
         ("spreadOwners", Node::Bool(*spread_owners)),
         ("disruptionBudgets", Node::Bool(*disruption_budgets)),
+        ("diskAttribution", Node::Bool(*disk_attribution)),
         ("activeCache", word(&CACHES, *active_cache)),
         ("imagesUnderPressure", word(&REACHES, *images_under_pressure)),
         ("imageOrder", word(&IMAGE_ORDERS, *image_order)),
@@ -214,7 +229,6 @@ fn print_quirks(quirks: &Quirks) -> Node {
         writable_layer_unlimited_on_image_fs,
         no_reclaim_for_node_fs,
         container_fs_from_second_pass,
-        allocatable_wraps,
         never_used_image_is_old,
     } = quirks;
     Node::Map(entries([
@@ -222,7 +236,6 @@ fn print_quirks(quirks: &Quirks) -> Node {
         ("writableLayerUnlimitedOnImageFs", Node::Bool(*writable_layer_unlimited_on_image_fs)),
         ("noReclaimForNodeFs", Node::Bool(*no_reclaim_for_node_fs)),
         ("containerFsFromSecondPass", Node::Bool(*container_fs_from_second_pass)),
-        ("allocatableWraps", Node::Bool(*allocatable_wraps)),
         ("neverUsedImageIsOld", Node::Bool(*never_used_image_is_old)),
     ]))
 }

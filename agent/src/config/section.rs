@@ -14,6 +14,9 @@ use std::{cell::RefCell, collections::BTreeMap};
 /// Mistakes found so far.
 pub(super) type Mistakes = RefCell<Vec<Mistake>>;
 
+/// Texts by two keys.
+pub(super) type TextMaps = BTreeMap<String, BTreeMap<String, String>>;
+
 /// How unlike a known key an unknown one may be to be taken for a misspelling of it.
 const LIKENESS: f64 = 0.75;
 
@@ -117,6 +120,18 @@ impl<'a> Section<'a> {
         number
     }
 
+    /// A whole number of percent.
+    pub(super) fn percent(&mut self, key: &'static str) -> Option<u32> {
+        let percent = self.number::<u32>(key, "from 0 to 100")?;
+        if percent > 100
+            && let Some(place) = self.value(key)
+        {
+            self.refuse(key, place, "out of range", "write a number from 0 to 100");
+            return None;
+        }
+        Some(percent)
+    }
+
     pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
         let place = self.value(key)?;
         match place.node {
@@ -191,10 +206,15 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A map of amounts: texts, or numbers that stand for themselves.
-    pub(super) fn amounts(&mut self, key: &'static str) -> Option<BTreeMap<String, String>> {
-        self.map_of(key, "text", |node| match node {
-            Node::Text(_) | Node::Integer(_) | Node::Float(_) => node.shown(),
+    /// A map of maps of texts.
+    pub(super) fn text_maps(&mut self, key: &'static str) -> Option<TextMaps> {
+        let text = |(key, place): &(String, Placed)| match &place.node {
+            Node::Text(text) => Some((key.clone(), text.clone())),
+            _ => None,
+        };
+        self.map_of(key, "a section such as {swap.available: \"10%\"}", |node| match node {
+            Node::Map(entries) => entries.iter().map(text).collect(),
+            Node::Null => Some(BTreeMap::new()),
             _ => None,
         })
     }

@@ -27,15 +27,15 @@ evictionMinimumReclaim: { memory.available: "0" }
 evictionMaxPodGracePeriod: -1
 enforceNodeAllocatable: [pods, kube-reserved, system-reserved-compressible]
 cgroupDriver: systemd
-kubeReserved: { cpu: 0.5, memory: 1Gi, hugepages-2Mi: 4Mi }
+kubeReserved: { cpu: "0.5", memory: 1Gi }
 kubeReservedCgroup: /kubelet.slice
-systemReserved: { cpu: 200m, pid: 1000 }
+systemReserved: { cpu: 200m, pid: "1000" }
 systemReservedCgroup: /system.slice
 qosReserved: { memory: 50% }
 podPidsLimit: 1024
 cpuCFSQuotaPeriod: 50ms
 memorySwap: { swapBehavior: LimitedSwap }
-featureGates: { MemoryQoS: true }
+featureGates: { MemoryQoS: true, CustomCPUCFSQuotaPeriod: true }
 memoryThrottlingFactor: 0.8
 memoryReservationPolicy: TieredReservation
 singleProcessOOMKill: true
@@ -69,7 +69,7 @@ fn every_mistake_about_cgroups_names_its_key() {
     let text = r#"
 cgroupDriver: docker
 cgroupRoot: /a/../b
-kubeReserved: { cpu: 1x, gpu: 1 }
+kubeReserved: { cpu: 1x, gpu: "1" }
 enforceNodeAllocatable: [pods, none, system-reserved, system-reserved-compressible, kube-reserved, all]
 qosReserved: { memory: 120%, cpu: 10% }
 cpuCFSQuotaPeriod: 2s
@@ -164,10 +164,8 @@ fn a_kubelet_configuration_is_read_as_it_is_and_the_rest_named() {
         "evictionHard": {"memory.available": "200Mi"}, "clusterDNS": ["10.0.0.1"], "evictonSoft": {}, "featureGates": {"X": true}}"#;
     let config = super::kubelet::parse(text).unwrap();
     assert_eq!(config.mode, Mode::Kubernetes);
-    assert_eq!(
-        config.unused,
-        ["clusterDNS", "evictonSoft (did you mean evictionSoft?)", "featureGates.X"]
-    );
+    assert_eq!(config.unused, ["clusterDNS", "featureGates.X"]);
+    assert_eq!(config.slips, ["2: evictonSoft: unknown field; did you mean evictionSoft?"]);
     let signals: Vec<&str> = config.limits.thresholds().iter().map(|t| t.signal.name()).collect();
     assert_eq!(signals, ["memory.available", "allocatableMemory.available"]);
 }
@@ -189,4 +187,92 @@ fn an_unknown_signal_suggests_the_nearest() {
         found[0].contains("unknown eviction signal; did you mean memory.available? use one of"),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_key_given_twice_is_refused_with_both_lines() {
+    let found = mistakes(
+        "evictionHard:\n  memory.available: 1Gi\n  memory.available: 2Gi\nebb:\n  mode: standalone\nebb: {}\n",
+    );
+    assert_eq!(
+        found,
+        [
+            "configuration:3: evictionHard.memory.available: given twice, first in line 2; keep one of them",
+            "configuration:6: ebb: given twice, first in line 4; keep one of them",
+        ]
+    );
+}
+
+#[test]
+fn a_section_that_is_misspelt_is_reported_in_the_line_of_its_key() {
+    assert_eq!(
+        mistakes("evictionMaxPodGracePeriod: 5\nevictionHrd:\n  memory.available: 1Gi\n"),
+        ["configuration:2: evictionHrd: unknown key; did you mean `evictionHard`?"]
+    );
+}
+
+#[test]
+fn a_kubelet_configuration_in_the_place_of_ebbs_own_file_is_told_where_it_belongs() {
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDomain: cluster.local\nevictionHard: {}\n";
+    assert_eq!(
+        mistakes(text),
+        [
+            "configuration:2: kind = \"KubeletConfiguration\": this is a KubeletConfiguration, not ebb's own file; use --kubelet-config"
+        ]
+    );
+}
+
+#[test]
+fn a_signal_by_another_name_suggests_the_kubelets() {
+    for (written, meant) in [
+        ("disk.available", "nodefs.available"),
+        ("disk.inodesFree", "nodefs.inodesFree"),
+        ("images.available", "imagefs.available"),
+        ("mem.free", "memory.available"),
+        ("pids.available", "pid.available"),
+    ] {
+        let found = mistakes(&format!("evictionHard: {{{written}: 10%}}"));
+        assert!(found[0].contains(&format!("did you mean {meant}?")), "{found:?}");
+    }
+}
+
+#[test]
+fn memory_is_combined_with_swap_by_default_only_without_kubernetes() {
+    use ebb_policy::Signal;
+    let also = |text: &str| {
+        let config = Config::parse(text).unwrap();
+        let again = Config::parse(&config.to_yaml()).unwrap();
+        assert_eq!(config, again, "{text}");
+        let memory = |t: &&ebb_policy::limits::Threshold| t.signal == Signal::MemoryAvailable;
+        let threshold = config.limits.thresholds().iter().find(memory).copied();
+        threshold.and_then(|threshold| threshold.also).map(|also| also.signal)
+    };
+    let swap = Some(Signal::SwapAvailable);
+    assert_eq!(also(""), swap);
+    assert_eq!(also("evictionHard: {memory.available: 1Gi}"), swap);
+    assert_eq!(also("ebb: {alsoBelow: {}}"), None);
+    assert_eq!(also("ebb: {alsoBelow: {memory.available: {}}}"), None);
+    assert_eq!(also("ebb: {mode: kubernetes}"), None);
+    let told = "ebb: {mode: kubernetes, alsoBelow: {memory.available: {swap.available: 1Gi}}}";
+    assert_eq!(also(told), swap);
+    assert_eq!(also("evictionHard: {memory.available: 0%, pid.available: 5%}"), None, "off");
+}
+
+#[test]
+fn a_wrong_pair_is_reported_in_the_line_of_its_inner_key() {
+    let text = "evictionHard:\n  memory.available: 1Gi\nebb:\n  alsoBelow:\n    memory.available:\n      swap.available: lots\n";
+    let found = mistakes(text);
+    let said =
+        "configuration:6: ebb.alsoBelow[\"memory.available\"][\"swap.available\"] = \"lots\"";
+    assert!(found.len() == 1 && found[0].starts_with(said), "{found:?}");
+}
+
+/// What is left out is printed with its default, and reads back as the same.
+#[test]
+fn a_watched_cgroup_reads_back_as_it_was_printed() {
+    let text = "ebb:\n  mode: standalone\n  memoryPressure:\n  - cgroup: /user.slice\n    duration: 10s\nevictionHard:\n  memory.available: 100Mi\n";
+    let config = Config::parse(text).unwrap();
+    let printed = config.to_yaml();
+    assert!(printed.contains("limit: 60%") && printed.contains("duration: 10s"), "{printed}");
+    assert_eq!(Config::parse(&printed).unwrap(), config);
 }

@@ -129,10 +129,51 @@ impl<'de> de::Visitor<'de> for Visitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
         let mut map = Vec::new();
-        while let Some(entry) = entries.next_entry::<String, Placed>()? {
-            map.push(entry);
+        while let Some((key, mut value)) = entries.next_entry::<Spanned<String>, Placed>()? {
+            // A section begins below its key; whoever is told of it looks for the key.
+            value.line = key.referenced.line();
+            map.push((key.value, value));
         }
         Ok(Node::Map(map))
+    }
+}
+
+/// The text as a tree; what is given twice is in it twice, for [`given_twice`] to find.
+///
+/// # Errors
+/// It is not YAML.
+pub(super) fn read(text: &str) -> Result<Placed, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins
+    };
+    serde_saphyr::from_str_with_options(text, options)
+}
+
+/// Every key that is given twice, by its path, with the lines of both.
+pub(super) fn given_twice(root: &Placed) -> Vec<(String, u64, u64)> {
+    let mut found = Vec::new();
+    look_for_twins(root, "", &mut found);
+    found
+}
+
+fn look_for_twins(place: &Placed, path: &str, found: &mut Vec<(String, u64, u64)>) {
+    match &place.node {
+        Node::Map(entries) => {
+            for (index, (key, value)) in entries.iter().enumerate() {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let mut earlier = entries.iter().take(index);
+                if let Some((_, first)) = earlier.find(|(other, _)| other == key) {
+                    found.push((path.clone(), first.line, value.line));
+                }
+                look_for_twins(value, &path, found);
+            }
+        }
+        Node::List(list) => {
+            for (index, item) in list.iter().enumerate() {
+                look_for_twins(item, &format!("{path}[{index}]"), found);
+            }
+        }
+        Node::Null | Node::Bool(_) | Node::Integer(_) | Node::Float(_) | Node::Text(_) => {}
     }
 }
 

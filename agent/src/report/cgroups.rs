@@ -3,8 +3,10 @@
 use crate::cgroups::leftovers::Dying;
 use crate::cgroups::write::Written;
 use ebb_policy::cgroups::compare::{Difference, Kind, Live};
-use ebb_policy::cgroups::orphans::Orphan;
+use ebb_policy::cgroups::orphans::{Fate, Orphan};
+use ebb_policy::cgroups::plan::Value;
 use ebb_policy::cgroups::{Cgroup, Level, Plan};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Items of a record that are shown as lines.
@@ -16,7 +18,7 @@ pub fn plan(plan: &Plan) -> String {
     let mut text = String::new();
     for cgroup in &plan.cgroups {
         line(&mut text, 0, &title(cgroup));
-        for (file, value) in &cgroup.values {
+        for (file, value) in folded(&cgroup.values, |_, value| (&value.value, &value.rule)) {
             line(&mut text, 1, &format!("{file} = {}  # {}", value.value, value.rule));
             if let Some(at_once) = &value.at_once {
                 line(&mut text, 2, &format!("at once only {at_once}: more is in use"));
@@ -42,7 +44,7 @@ pub fn audit(
     dying: &[Dying],
 ) -> String {
     let mut text = String::new();
-    for difference in differences {
+    for difference in folded_differences(differences) {
         line(&mut text, 0, &difference.to_string());
     }
     for orphan in leftovers {
@@ -80,10 +82,18 @@ pub fn tree(plan: &Plan, live: Option<&Live>, differences: &[Difference]) -> Str
             continue;
         }
         line(&mut text, depth, &title(cgroup));
-        for (file, value) in &cgroup.values {
-            let found = live.and_then(|live| live.get(path)).and_then(|f| f.files.get(file));
+        let found_in = |file: &String| {
+            live.and_then(|live| live.get(path)).and_then(|found| found.files.get(file))
+        };
+        let has_other =
+            |file: &String| mine().any(|difference| difference.file.as_ref() == Some(file));
+        let same = |file: &String, value: &Value| {
+            (value.value.clone(), found_in(file).cloned(), has_other(file))
+        };
+        for (file, value) in folded(&cgroup.values, same) {
+            let first = first_of(&cgroup.values, &file);
+            let (found, differs) = (found_in(&first), has_other(&first));
             let shown = found.unwrap_or(&value.value);
-            let differs = mine().any(|difference| difference.file.as_ref() == Some(file));
             let mark = match (differs, found) {
                 (false, _) => String::new(),
                 (true, None) => format!(" ! not there, expected {}", value.value),
@@ -130,6 +140,19 @@ pub fn round(
     lines
 }
 
+/// What a dry run would have made and written.
+#[must_use]
+pub fn rehearsed(would_write: &[Difference], would_create: &[String]) -> Vec<String> {
+    let made = would_create.iter().map(|path| format!("dry run: would make {path}"));
+    let written = would_write.iter().map(|difference| {
+        let Difference { path, file, found, expected, .. } = difference;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (file, found, expected) = (text(file), text(found), text(expected));
+        format!("dry run: would write {path}: {file} {found} -> {expected}")
+    });
+    made.chain(written).collect()
+}
+
 /// What was found of cgroups that no pod belongs to.
 #[must_use]
 pub fn leftovers(
@@ -145,11 +168,81 @@ pub fn leftovers(
     )];
     lines.extend(found.iter().take(LEFT_SHOWN).map(|orphan| {
         let runs = if orphan.populated { ", something runs in it" } else { "" };
-        format!("{}: {:?}{runs}", orphan.path, orphan.fate)
+        let fate = match orphan.fate {
+            Fate::Remove => "to be removed".to_owned(),
+            Fate::Starve => {
+                "loses its CPU: its volumes are mounted, or that is not known".to_owned()
+            }
+            Fate::Skip => format!("skipped: {}", orphan.skipped.as_deref().unwrap_or_default()),
+        };
+        format!("{}: {fate}{runs}", orphan.path)
     }));
     lines.extend(dying.iter().map(still_held));
     lines.extend(trouble.iter().map(|trouble| format!("not done: {trouble}")));
     lines
+}
+
+/// The files of a cgroup, those of huge pages together where `same` says the same of them: `hugetlb.{2MB,1GB}.max`.
+fn folded<'v, K: PartialEq>(
+    values: &'v BTreeMap<String, Value>,
+    same: impl Fn(&'v String, &'v Value) -> K,
+) -> Vec<(String, &'v Value)> {
+    let mut lines: Vec<(Vec<&str>, K, &Value)> = Vec::new();
+    for (file, value) in values {
+        let key = same(file, value);
+        let is_huge = file.starts_with(HUGE);
+        let alike = lines.iter_mut().find(|(files, other, _)| {
+            is_huge && files.iter().all(|file| file.starts_with(HUGE)) && *other == key
+        });
+        match alike {
+            Some((files, _, _)) => files.push(file),
+            None => lines.push((vec![file], key, value)),
+        }
+    }
+    lines.into_iter().map(|(files, _, value)| (together(&files), value)).collect()
+}
+
+const HUGE: &str = "hugetlb.";
+
+/// One name for several files of huge pages.
+fn together(files: &[&str]) -> String {
+    match files {
+        [one] => (*one).to_owned(),
+        several => {
+            let ends: Vec<&str> =
+                several.iter().map(|file| file.strip_prefix(HUGE).unwrap_or(file)).collect();
+            format!("{HUGE}{{{}}}", ends.join(","))
+        }
+    }
+}
+
+/// The first of the files that stand together.
+fn first_of(values: &BTreeMap<String, Value>, line: &str) -> String {
+    let first = line.strip_prefix("hugetlb.{").and_then(|rest| rest.split([',', '}']).next());
+    let first = first.map_or_else(|| line.to_owned(), |first| format!("{HUGE}{first}"));
+    values.get_key_value(&first).map_or(first.clone(), |(file, _)| file.clone())
+}
+
+/// The same for differences: those of one cgroup's huge pages that say the same are one line.
+fn folded_differences(differences: &[Difference]) -> Vec<Difference> {
+    let mut lines: Vec<(Difference, Vec<&str>)> = Vec::new();
+    for difference in differences {
+        let file = difference.file.as_deref().unwrap_or_default();
+        let alike = lines.iter_mut().find(|(other, files)| {
+            let other = Difference { file: difference.file.clone(), ..other.clone() };
+            let all_huge = files.iter().chain([&file]).all(|file| file.starts_with(HUGE));
+            all_huge && other == *difference
+        });
+        match alike {
+            Some((_, files)) => files.push(file),
+            None => lines.push((difference.clone(), vec![file])),
+        }
+    }
+    let line = |(difference, files): (Difference, Vec<&str>)| match difference.file {
+        Some(_) => Difference { file: Some(together(&files)), ..difference },
+        None => difference,
+    };
+    lines.into_iter().map(line).collect()
 }
 
 fn still_held(dying: &Dying) -> String {
@@ -192,5 +285,5 @@ fn notes(text: &mut String, plan: &Plan) {
 
 fn line(text: &mut String, depth: usize, content: &str) {
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}{content}", "  ".repeat(depth));
+    let _ = writeln!(text, "{}{}", "  ".repeat(depth), super::plain(content));
 }

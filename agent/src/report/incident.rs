@@ -17,6 +17,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Decisions kept of one episode: the first ones, which explain the rest.
 pub const DECISIONS: usize = 16;
 
+/// Characters of a cgroup's path in the name of a file.
+const LONGEST_NAME: usize = 120;
+
 /// One decision as it was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -29,6 +32,15 @@ pub struct Decision {
     pub plan: Plan,
 }
 
+/// What an episode is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// This signal was below its threshold.
+    Signal(Signal),
+    /// The memory pressure of this cgroup was above its limit.
+    MemoryPressure(String),
+}
+
 /// An episode of pressure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -37,8 +49,12 @@ pub struct Incident {
     pub schema_version: u32,
     /// Version of ebb that wrote it.
     pub ebb_version: String,
-    /// The signal that was short.
-    pub signal: Signal,
+    /// The signal that was short; absent when it was a cgroup that was under memory pressure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
+    /// The cgroup that was under memory pressure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_pressure: Option<String>,
     /// When it became so: milliseconds since the Unix epoch.
     pub crossed_at: u64,
     /// The configuration in force, as text.
@@ -72,6 +88,20 @@ impl From<&Moment> for TimelineEntry {
     }
 }
 
+/// What an episode is called by its file and by the journal: `crossed_at` (milliseconds since the Unix epoch) and what it is about.
+#[must_use]
+pub fn name(about: &About, crossed_at: u64) -> String {
+    let what = match about {
+        About::Signal(signal) => signal.name().to_owned(),
+        About::MemoryPressure(cgroup) => {
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+            let path: String = cgroup.chars().map(plain).take(LONGEST_NAME).collect();
+            format!("memoryPressure{path}")
+        }
+    };
+    format!("{crossed_at}-{what}")
+}
+
 /// A directory of incident records.
 #[derive(Clone, Debug)]
 pub struct Incidents {
@@ -94,8 +124,11 @@ impl Incidents {
     /// # Errors
     /// When it cannot be written; then nothing of it is left.
     pub fn store(&self, incident: &Incident) -> io::Result<PathBuf> {
-        let name = format!("{}-{}.json", incident.crossed_at, incident.signal.name());
-        let path = self.dir.join(name);
+        let about = match (incident.signal, &incident.memory_pressure) {
+            (Some(signal), _) => About::Signal(signal),
+            (None, cgroup) => About::MemoryPressure(cgroup.clone().unwrap_or_default()),
+        };
+        let path = self.dir.join(format!("{}.json", name(&about, incident.crossed_at)));
         let partial = path.with_extension("partial");
         let text = serde_json::to_vec_pretty(incident)?;
         fs::write(&partial, text)
@@ -128,7 +161,8 @@ mod tests {
         Incident {
             schema_version: SCHEMA_VERSION,
             ebb_version: "0".into(),
-            signal: Signal::MemoryAvailable,
+            signal: Some(Signal::MemoryAvailable),
+            memory_pressure: None,
             crossed_at,
             config: String::new(),
             decisions: Vec::new(),

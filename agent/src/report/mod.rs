@@ -1,11 +1,16 @@
 //! Saying what happened: one record for each thing an operator may ask about later.
 //!
 //! Records go to standard output, as lines for people or as one JSON object a line; diagnostics of the program itself go to standard error through `tracing`.
+//! Where systemd has connected these to its journal, each is an entry with fields there.
 //! Nothing here decides anything, and a record is never made for a single kernel event.
 
 pub mod cgroups;
 pub mod incident;
+pub mod journal;
+mod plain;
 pub mod queue;
+mod reason;
+pub mod service;
 mod text;
 
 use crate::act::runtime::Work;
@@ -17,7 +22,9 @@ use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::plan::{Evict, KeepReason, Note, Ranked};
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
-use ebb_policy::{Plan, Signal};
+use ebb_policy::{Millis, Plan, Signal, StallShare};
+use incident::About;
+use journal::entry::Around;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -55,6 +62,42 @@ pub struct Moment {
     pub detail: Option<String>,
 }
 
+/// Whose limit the kernel's OOM killer acted for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum OomConstraint {
+    /// The node was out of memory.
+    Node,
+    /// A cgroup was at its limit.
+    Cgroup {
+        /// Its id.
+        id: u64,
+        /// Its path, where known.
+        path: Option<String>,
+    },
+    /// A cgroup of a v1 hierarchy was at its limit.
+    CgroupV1 {
+        /// Its id.
+        id: u64,
+    },
+    /// The kernel did not say.
+    Unknown,
+}
+
+impl OomConstraint {
+    /// As policy has it: the cgroup by its path, else by its id; `/` for the node.
+    #[must_use]
+    pub fn for_policy(&self) -> Option<String> {
+        match self {
+            Self::Node => Some("/".to_owned()),
+            Self::Cgroup { path: Some(path), .. } => Some(path.clone()),
+            Self::Cgroup { id, path: None } => Some(format!("cgroup {id}")),
+            Self::CgroupV1 { id } => Some(format!("cgroup v1 {id}")),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// What is reported.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
@@ -84,6 +127,27 @@ pub enum Record<'a> {
         available: u64,
         /// Milliseconds from the crossing, as estimated, to that look.
         seen_after_ms: f64,
+    },
+    /// The memory pressure of a watched cgroup is above its limit.
+    PressureAbove {
+        /// The cgroup.
+        cgroup: &'a str,
+        /// `full avg10`, hundredths of a percent.
+        full_avg10: StallShare,
+        /// The limit of it.
+        limit: StallShare,
+        /// For how long it must last before somebody is evicted, milliseconds.
+        duration: Millis,
+    },
+    /// It is no longer.
+    PressureRelieved {
+        /// The cgroup.
+        cgroup: &'a str,
+        /// `full avg10`, hundredths of a percent; absent when the cgroup or the file is gone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        full_avg10: Option<StallShare>,
+        /// Everything that happened in between.
+        timeline: &'a [Moment],
     },
     /// A plan with at least one action was made.
     Planned {
@@ -126,6 +190,9 @@ pub enum Record<'a> {
         took_us: u64,
         /// It was the watchdog that acted.
         by_watchdog: bool,
+        /// In a dry run: units of the signal that count as freed by it from here on, for as long as it runs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        assumes_freed: Option<u64>,
     },
     /// Whom the reflex in the kernel would end at the threshold has changed.
     Named {
@@ -186,8 +253,14 @@ pub enum Record<'a> {
         cgroup: Option<u64>,
         /// That cgroup's path, where known.
         path: Option<String>,
-        /// Whose limit was hit, for people.
-        limit: String,
+        /// Whose limit was hit.
+        limit: OomConstraint,
+        /// When the kernel did it: milliseconds since the Unix epoch.
+        killed_at: u64,
+        /// When the process had started: milliseconds since the Unix epoch.
+        started_at: u64,
+        /// Its `oom_score_adj`, -1000 to 1000.
+        oom_score_adj: i32,
     },
     /// Workloads at their own limit: the node is not involved, nothing is done.
     LocalPressure {
@@ -200,6 +273,11 @@ pub enum Record<'a> {
         records: u64,
         /// Of which kinds, for people.
         kinds: String,
+    },
+    /// Records or incidents were dropped: whoever reads them, or the disk, did not keep up.
+    Dropped {
+        /// How many since the last report.
+        records: u64,
     },
     /// The container runtime is there, or is not.
     Runtime {
@@ -264,6 +342,8 @@ pub enum Record<'a> {
         accepted: bool,
         /// Why not.
         errors: Vec<String>,
+        /// Thresholds in force.
+        thresholds: Vec<String>,
     },
     /// Cgroups of pods were held against the plan, and something was different.
     Cgroups {
@@ -273,6 +353,12 @@ pub enum Record<'a> {
         created: &'a [String],
         /// Differences that are not ebb's to end.
         left: &'a [Difference],
+        /// What would have been written, in a dry run.
+        #[serde(skip_serializing_if = "<[Difference]>::is_empty")]
+        would_write: &'a [Difference],
+        /// Cgroups that would have been made, in a dry run.
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        would_create: &'a [String],
         /// What could not be done, and why.
         trouble: Vec<String>,
         /// Milliseconds since the first change was noticed; absent when the whole tree was looked at.
@@ -284,6 +370,9 @@ pub enum Record<'a> {
         found: &'a [Orphan],
         /// Paths of those that were dealt with as their fate says.
         ended: &'a [String],
+        /// Paths of those that would have been, in a dry run.
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        would_end: &'a [String],
         /// Cgroups below pods that are there, in which nothing runs and which belong to no container.
         empty: &'a [String],
         /// Removed cgroups that still hold memory.
@@ -298,6 +387,15 @@ pub enum Record<'a> {
         /// What, and what is used instead.
         what: String,
     },
+    /// A thread has panicked: the last record of an agent that ends at once, to be started again.
+    Panicked {
+        /// Which.
+        thread: &'a str,
+        /// What it said.
+        what: String,
+        /// File, line and column.
+        place: String,
+    },
     /// The agent ends.
     Stopping {
         /// Why.
@@ -311,13 +409,36 @@ pub struct Reporter {
     colour: bool,
     clock: Clock,
     sink: Box<dyn Write>,
+    /// What entries of the journal say beside the record; `None` where lines are written.
+    around: Option<Around>,
 }
 
 impl Reporter {
     /// Records to `sink`; `colour` only where people look.
     #[must_use]
     pub fn new(output: Output, colour: bool, clock: Clock, sink: Box<dyn Write>) -> Self {
-        Self { output, colour, clock, sink }
+        Self { output, colour, clock, sink, around: None }
+    }
+
+    /// Records as entries of the journal, for a sink that takes such.
+    #[must_use]
+    pub fn as_entries(self, around: Around) -> Self {
+        Self { around: Some(around), ..self }
+    }
+
+    /// Until [`Self::episode_ends`], entries name this episode of pressure, crossed at `crossed_at` (milliseconds since the Unix epoch).
+    pub fn episode_begins(&mut self, about: About, crossed_at: u64) {
+        if let Some(around) = &mut self.around {
+            let name = incident::name(&about, crossed_at);
+            around.episodes.push((about, name));
+        }
+    }
+
+    /// The episode of pressure is over.
+    pub fn episode_ends(&mut self, about: &About) {
+        if let Some(around) = &mut self.around {
+            around.episodes.retain(|(of, _)| of != about);
+        }
     }
 
     /// Writes one record.
@@ -325,15 +446,29 @@ impl Reporter {
     /// A reader that has gone away must not stop a reclaimer: what cannot be written is dropped.
     pub fn tell(&mut self, record: &Record<'_>) {
         let at_ms = self.clock.unix_ms(Boot::now());
-        let mut line = Vec::with_capacity(256);
-        let written = match self.output {
-            Output::Json => write_json(&mut line, at_ms, record),
-            Output::Text => text::write(&mut line, at_ms, record, self.colour),
+        let line = match &self.around {
+            Some(around) => journal::entry::of_record(self.output, at_ms, record, around),
+            None => line(self.output, at_ms, record, self.colour),
         };
-        if let Err(error) = written.and_then(|()| self.sink.write_all(&line)) {
+        if let Err(error) = self.sink.write_all(&line) {
             tracing::debug!(%error, "a record could not be written");
         }
     }
+}
+
+/// A record as it is written; empty when it cannot be put into words.
+#[must_use]
+pub fn line(output: Output, at_ms: u64, record: &Record<'_>, colour: bool) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    let written = match output {
+        Output::Json => write_json(&mut line, at_ms, record),
+        Output::Text => text::write(&mut line, at_ms, record, colour),
+    };
+    if let Err(error) = written {
+        tracing::debug!(%error, "a record could not be written");
+        line.clear();
+    }
+    line
 }
 
 fn write_json(sink: &mut dyn Write, at_ms: u64, record: &Record<'_>) -> io::Result<()> {
@@ -353,6 +488,8 @@ pub fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
+pub use plain::plain;
+pub use reason::{protection, reason, skipped};
 pub use text::{amount, bytes, piece, ranked, time_of_day};
 
 /// What a plan's notes say, for people.

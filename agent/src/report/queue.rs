@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Items that may wait.
 const WAITING: usize = 256;
@@ -23,6 +24,44 @@ enum Item {
 pub struct Queue {
     items: SyncSender<Item>,
     dropped: Arc<AtomicU64>,
+    progress: Progress,
+}
+
+/// How far the writing is, for whoever has a last word.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    queued: Arc<AtomicU64>,
+    written: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Waits until what is queued now has been written, but no longer than `patience`.
+    pub fn wait(&self, patience: Duration) {
+        let (queued, begun) = (self.queued.load(Ordering::Acquire), Instant::now());
+        while self.written.load(Ordering::Acquire) < queued && begun.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What was told of items that were dropped.
+#[derive(Debug, Default)]
+pub struct Dropped {
+    told: u64,
+}
+
+impl Dropped {
+    /// Has told how many items were dropped since that was last told, if any were; what `tell` puts into a queue that is still full does not count as told.
+    pub fn tell(&mut self, queue: &Queue, tell: impl FnOnce(u64)) {
+        let dropped = queue.dropped();
+        if dropped == self.told {
+            return;
+        }
+        tell(dropped - self.told);
+        if queue.dropped() == dropped {
+            self.told = dropped;
+        }
+    }
 }
 
 /// Waits for the queue to be written out, once every [`Queue`] is gone.
@@ -39,10 +78,12 @@ impl Queue {
         incidents: Option<Incidents>,
     ) -> io::Result<(Self, Drained)> {
         let (items, inbox) = sync_channel(WAITING);
-        let thread = std::thread::Builder::new()
-            .name("ebb-report".into())
-            .spawn(move || write_out(inbox, sink, incidents.as_ref()))?;
-        Ok((Self { items, dropped: Arc::default() }, Drained(thread)))
+        let progress = Progress::default();
+        let written = Arc::clone(&progress.written);
+        let thread = crate::threads::spawn("ebb-report", move || {
+            write_out(inbox, sink, incidents.as_ref(), &written)
+        })?;
+        Ok((Self { items, dropped: Arc::default(), progress }, Drained(thread)))
     }
 
     /// Queues a record of an episode.
@@ -56,10 +97,17 @@ impl Queue {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// How far the writing is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
     fn put(&self, item: Item) {
-        if self.items.try_send(item).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        match self.items.try_send(item) {
+            Ok(()) => self.progress.queued.fetch_add(1, Ordering::Release),
+            Err(_) => self.dropped.fetch_add(1, Ordering::Relaxed),
+        };
     }
 }
 
@@ -83,18 +131,24 @@ impl Drained {
     }
 }
 
-fn write_out(inbox: Receiver<Item>, mut sink: impl Write, incidents: Option<&Incidents>) {
+fn write_out(
+    inbox: Receiver<Item>,
+    mut sink: impl Write,
+    incidents: Option<&Incidents>,
+    written: &AtomicU64,
+) {
     for item in inbox {
         match item {
             // A reader that has gone away does not concern the agent.
             Item::Line(line) => drop(sink.write_all(&line).and_then(|()| sink.flush())),
             Item::Incident(incident) => {
-                let Some(stored) = incidents.map(|dir| dir.store(&incident)) else { continue };
-                if let Err(error) = stored {
+                let stored = incidents.map(|dir| dir.store(&incident));
+                if let Some(Err(error)) = stored {
                     tracing::warn!(%error, "an incident record could not be stored");
                 }
             }
         }
+        written.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -126,6 +180,38 @@ mod tests {
         }
         // The thread has taken at most one item out.
         assert!(queue.dropped() >= WAITING as u64 - 1);
+        drop(let_go);
+        drop(queue);
+        drained.wait();
+    }
+
+    #[test]
+    fn what_is_dropped_is_told_once_and_only_when_that_finds_room() {
+        let (let_go, stuck) = mpsc::channel();
+        let (mut queue, drained) = Queue::start(Stuck(stuck), None).unwrap();
+        while queue.dropped() < 10 {
+            queue.write_all(b"line\n").unwrap();
+        }
+        let mut dropped = Dropped::default();
+        let mut told = Vec::new();
+        let mut tell = |dropped: &mut Dropped| {
+            let mut line = queue.clone();
+            dropped.tell(&queue, |records| {
+                told.push(records);
+                line.write_all(b"dropped\n").unwrap();
+            });
+        };
+        tell(&mut dropped);
+        tell(&mut dropped);
+        // Room for one item, once the thread has taken it.
+        let_go.send(()).unwrap();
+        while dropped.told == 0 {
+            tell(&mut dropped);
+        }
+        tell(&mut dropped);
+        let last = told.pop().unwrap();
+        assert!(told.is_sorted() && last > *told.last().unwrap(), "{told:?}, then {last}");
+        assert_eq!(told.first(), Some(&10));
         drop(let_go);
         drop(queue);
         drained.wait();

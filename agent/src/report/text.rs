@@ -1,8 +1,8 @@
 //! Records as lines for people: what happened first, then why.
 
-use super::{Fate, Moment, Record};
+use super::{Fate, Moment, OomConstraint, Record, plain};
 use crate::act::runtime::Work;
-use crate::act::{Mode, Target};
+use crate::act::{Method, Mode, Need, Target};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
 use std::fmt::Write as _;
@@ -28,14 +28,16 @@ pub(super) fn write(
     let clock = time_of_day(at_ms);
     let (dim, tint, reset) = if colour { (DIM, tint, RESET) } else { ("", "", "") };
     let mut rest = lines.into_iter();
-    writeln!(sink, "{dim}{clock}{reset} {tint}{}{reset}", rest.next().unwrap_or_default())?;
+    let first = rest.next().unwrap_or_default();
+    writeln!(sink, "{dim}{clock}{reset} {tint}{}{reset}", plain(&first))?;
     for line in rest {
-        writeln!(sink, "{:14}{line}", "")?;
+        writeln!(sink, "{:14}{}", "", plain(&line))?;
     }
     Ok(())
 }
 
-fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
+/// A colour, and what a record says, line by line.
+pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
     match record {
         Record::Started { version, mode, live, missing, thresholds, workloads } => {
             let mode = match mode {
@@ -56,10 +58,23 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                 amount(*signal, *threshold)
             )],
         ),
+        Record::PressureAbove { cgroup, full_avg10, limit, duration } => (
+            YELLOW,
+            vec![format!(
+                "memory pressure of {cgroup} is above its limit: full avg10 {full_avg10} > {limit}; after {duration} a workload below it is evicted"
+            )],
+        ),
+        Record::PressureRelieved { cgroup, full_avg10, timeline } => {
+            let now = full_avg10.map_or("not told any more".to_owned(), |now| format!("{now}"));
+            let mut lines = vec![format!("memory pressure of {cgroup} relieved: full avg10 {now}")];
+            lines.extend(timeline.iter().map(moment));
+            (GREEN, lines)
+        }
         Record::Planned { after_ms, evict, ranking, candidates, notes } => {
             let mut lines = Vec::new();
             for evict in evict {
-                let free = match (evict.signal, evict.expected_free) {
+                let memory = evict.memory_pressure.as_ref().map(|_| Signal::MemoryAvailable);
+                let free = match (evict.signal.or(memory), evict.expected_free) {
                     (Some(signal), Some(free)) => {
                         format!(", expected to free {}", amount(signal, free))
                     }
@@ -70,6 +85,9 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                     after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default(),
                     evict.workload.name
                 ));
+                if evict.memory_pressure.is_some() {
+                    lines.push(evict.message.trim_end().to_owned());
+                }
             }
             lines.push(format!("ranking of {candidates}:"));
             lines.extend(ranking.iter().take(SHOWN).map(ranked));
@@ -80,7 +98,24 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
             (YELLOW, vec![format!("pressure{signal}, nothing is ended: {}", notes.join("; "))])
         }
-        Record::Acted { job, workload, method, after_ms, took_us, by_watchdog } => {
+        Record::Acted {
+            job, workload, method: Method::DryRun, after_ms, assumes_freed, ..
+        } => {
+            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
+            let signal = match &job.need {
+                Some(Need::PidsBelow { .. }) => Signal::PidAvailable,
+                Some(Need::SwapBelow { .. }) => Signal::SwapAvailable,
+                _ => Signal::MemoryAvailable,
+            };
+            let freed = assumes_freed.map_or_else(
+                || "what it holds".to_owned(),
+                |freed| format!("{}, or what it holds later,", amount(signal, freed)),
+            );
+            let assumed = format!("assumes {freed} freed for as long as it runs");
+            (YELLOW, vec![format!("dry run{at}: {name} is not touched; {assumed}")])
+        }
+        Record::Acted { job, workload, method, after_ms, took_us, by_watchdog, .. } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
             let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
             let by = if *by_watchdog { " by the watchdog" } else { "" };
@@ -129,11 +164,22 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
         }
-        Record::Cgroups { written, created, left, trouble, after_ms } => {
-            (YELLOW, super::cgroups::round(written, created, left, trouble, *after_ms))
+        Record::Cgroups {
+            written,
+            created,
+            left,
+            would_write,
+            would_create,
+            trouble,
+            after_ms,
+        } => {
+            let mut lines = super::cgroups::round(written, created, left, trouble, *after_ms);
+            lines.extend(super::cgroups::rehearsed(would_write, would_create));
+            (YELLOW, lines)
         }
-        Record::CgroupLeftovers { found, ended, empty, dying, reclaimed, trouble } => {
+        Record::CgroupLeftovers { found, ended, would_end, empty, dying, reclaimed, trouble } => {
             let mut lines = super::cgroups::leftovers(found, ended, dying, trouble);
+            lines.extend(would_end.iter().map(|path| format!("dry run: would remove {path}")));
             let empty = empty.iter().map(|path| format!("{path}: empty, and of no container"));
             lines.extend(empty);
             if *reclaimed > 0 {
@@ -141,15 +187,16 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             }
             (YELLOW, lines)
         }
-        Record::OomKill { comm, pid, cgroup, path, limit } => {
+        Record::OomKill { comm, pid, cgroup, path, limit, oom_score_adj, .. } => {
             let place = path.clone().or(cgroup.map(|id| format!("cgroup {id}")));
-            (
-                RED,
-                vec![format!(
-                    "the kernel's OOM killer ended {comm} (pid {pid}) in {}: {limit}",
-                    place.unwrap_or_else(|| "an unknown cgroup".into())
-                )],
-            )
+            let place = place.unwrap_or_else(|| "an unknown cgroup".into());
+            let limit = match (limit, limit.for_policy()) {
+                (OomConstraint::Node, _) => "the node was out of memory".to_owned(),
+                (_, Some(cgroup)) => format!("{cgroup} was at its limit"),
+                (_, None) => "whose limit was hit is not known".to_owned(),
+            };
+            let who = format!("{comm} (pid {pid}, oom_score_adj {oom_score_adj})");
+            (RED, vec![format!("the kernel's OOM killer killed {who} in {place}: {limit}")])
         }
         Record::LocalPressure { workloads } => {
             let names: Vec<_> = workloads.iter().map(|key| key.name.as_str()).collect();
@@ -159,6 +206,9 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             YELLOW,
             vec![format!("{records} kernel records were lost ({kinds}); the state was read anew")],
         ),
+        Record::Dropped { records } => {
+            (YELLOW, vec![format!("{records} records were dropped: their reader did not keep up")])
+        }
         Record::Runtime { up: true, what } => (GREEN, vec![format!("runtime: {what}")]),
         Record::Runtime { up: false, what } => (YELLOW, vec![format!("no runtime: {what}")]),
         Record::Inventory { sandboxes, containers } => {
@@ -197,13 +247,19 @@ fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             };
             (GREEN, vec![format!("removed {removed}{not} in {took_ms:.0} ms{freed}")])
         }
-        Record::Reloaded { accepted: true, .. } => (GREEN, vec!["configuration reloaded".into()]),
-        Record::Reloaded { accepted: false, errors } => {
+        Record::Reloaded { accepted: true, thresholds, .. } => {
+            (GREEN, vec![format!("configuration reloaded, thresholds: {}", thresholds.join(", "))])
+        }
+        Record::Reloaded { accepted: false, errors, thresholds } => {
             let mut lines = vec!["configuration refused, the old one stays:".to_owned()];
             lines.extend(errors.iter().cloned());
+            lines.push(format!("thresholds: {}", thresholds.join(", ")));
             (RED, lines)
         }
         Record::Degraded { what } => (YELLOW, vec![what.clone()]),
+        Record::Panicked { thread, what, place } => {
+            (RED, vec![format!("thread {thread} panicked at {place}: {what}; ebb ends")])
+        }
         Record::Stopping { why } => ("", vec![format!("stopping: {why}")]),
     }
 }
@@ -235,7 +291,8 @@ fn target(target: &Target) -> String {
 /// One line of a ranking: the place, the name, and the keys in the order in which they were compared.
 #[must_use]
 pub fn ranked(ranked: &Ranked) -> String {
-    let keys: Vec<_> = ranked.keys.iter().map(|k| rank_key(ranked.signal, k)).collect();
+    let signal = ranked.signal.unwrap_or(Signal::MemoryAvailable);
+    let keys: Vec<_> = ranked.keys.iter().map(|k| rank_key(signal, k)).collect();
     format!("{:>3}. {}  {}", ranked.place, ranked.workload.name, keys.join(", "))
 }
 
@@ -254,12 +311,27 @@ fn rank_key(signal: Signal, key: &RankKey) -> String {
             let sign = if *per_second < 0 { "-" } else { "+" };
             format!("growth {sign}{}/s", amount(signal, per_second.unsigned_abs()))
         }
+        RankKey::Filled { added, over, percent } => format!(
+            "wrote {} in the last {over}, {percent} % of what {} lost",
+            amount(signal, *added),
+            filesystem(signal)
+        ),
+        RankKey::Swapped { bytes } => format!("{} swapped out", amount(signal, *bytes)),
         RankKey::AboveRequest { above } => {
             let sign = if *above < 0 { "-" } else { "+" };
             format!("{sign}{} to its request", amount(signal, above.unsigned_abs()))
         }
+        RankKey::PagesScanned { per_second, percent } => {
+            format!("{per_second} pages scanned a second, {percent} % of those below the cgroup")
+        }
         RankKey::Processes { count } => format!("{count} processes"),
+        RankKey::Restarted { .. } => "restarted after its eviction".into(),
     }
+}
+
+/// The filesystem behind a signal on disk, as the kubelet calls it.
+fn filesystem(signal: Signal) -> &'static str {
+    signal.name().split_once('.').map_or(signal.name(), |(filesystem, _)| filesystem)
 }
 
 /// An amount in the unit of its signal.
@@ -305,6 +377,10 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
                 reclaims.unwrap_or_default()
             )
         }
+        Note::NotShortOfBoth { signal, also, available, threshold } => format!(
+            "{signal} is below its threshold, and {also} is not: {} left of {threshold} that it would have to be below",
+            amount(*also, *available)
+        ),
         Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
         Note::NothingActive => "nothing is active that could be ended".into(),
         Note::NothingToEvict => "every candidate is protected or spared".into(),
@@ -313,6 +389,32 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
                 "what is already dying should free {} of {} needed",
                 amount(signal, *expected),
                 amount(signal, *need)
+            )
+        }
+        Note::DryRunFreed { freed, need } => {
+            format!(
+                "dry run: assumes {} freed by evictions that were not carried out, {} needed",
+                amount(signal, *freed),
+                amount(signal, *need)
+            )
+        }
+        Note::CannotSuffice { wanted, reclaimable } => {
+            format!(
+                "all eviction candidates together free {} of {} needed: only those go that bring the node closer",
+                amount(signal, *reclaimable),
+                amount(signal, *wanted)
+            )
+        }
+        Note::ThresholdOutOfReach { threshold, capacity } => {
+            format!(
+                "the threshold of {} is above the capacity of {}: no eviction can resolve it",
+                amount(signal, *threshold),
+                amount(signal, *capacity)
+            )
+        }
+        Note::EvictionRate { evictions, per_minute } => {
+            format!(
+                "{evictions} evictions within a minute, {per_minute} allowed: only the first candidate of a hard threshold goes"
             )
         }
         Note::Forecast { signal, time_left, error } => {
@@ -334,6 +436,29 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
         Note::LayersUnknown { images } => {
             format!("the layers of {images} images are not known; each counts with its full size")
         }
+        Note::FullSoon { signal, time_left } => format!(
+            "{} is full in {time_left} at the present rate: no reclaim is waited for",
+            filesystem(*signal)
+        ),
+        Note::UsageAwaited { unknown, until } => format!(
+            "eviction deferred: the disk usage of {unknown} candidates has not been measured since the threshold was crossed, and nobody is known to fill {}; waited for until {}",
+            filesystem(signal),
+            time_of_day(until.0)
+        ),
+        Note::UsageNotMeasured { unknown } => format!(
+            "the disk usage of {unknown} candidates could not be measured in time: the last known figures decide"
+        ),
+        Note::PressureAwaitsEnd { cgroup, workload, dry_run: false } => format!(
+            "memory pressure of {cgroup}: eviction deferred until {} has terminated",
+            workload.name
+        ),
+        Note::PressureAwaitsEnd { cgroup, workload, dry_run: true } => format!(
+            "dry run: assumes memory pressure of {cgroup} relieved by the eviction of {}, which was not carried out",
+            workload.name
+        ),
+        Note::PressureWithoutCandidate { cgroup } => format!(
+            "memory pressure of {cgroup}: no eviction candidate below it from which enough memory is reclaimed to matter"
+        ),
         Note::NoObservation { signal } => format!("{signal} was not observed"),
         other => format!("{other:?}"),
     }
@@ -368,6 +493,29 @@ mod tests {
         let said = |signal| note(&covers, signal);
         assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
         assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
+    }
+
+    #[test]
+    fn an_oom_kill_is_told_with_whose_limit_it_was_and_as_fields() {
+        let kill = |limit| Record::OomKill {
+            comm: "leak",
+            pid: 7,
+            cgroup: Some(42),
+            path: Some("/apps/leak".into()),
+            limit,
+            killed_at: 2000,
+            started_at: 1000,
+            oom_score_adj: 300,
+        };
+        let said = |limit| lines(&kill(limit)).1.concat();
+        let who = "the kernel's OOM killer killed leak (pid 7, oom_score_adj 300) in /apps/leak";
+        assert_eq!(said(OomConstraint::Node), format!("{who}: the node was out of memory"));
+        let limit = OomConstraint::Cgroup { id: 9, path: Some("/apps".into()) };
+        assert_eq!(said(limit.clone()), format!("{who}: /apps was at its limit"));
+        let json = serde_json::to_value(kill(limit)).unwrap();
+        assert_eq!(json["limit"], serde_json::json!({"kind": "cgroup", "id": 9, "path": "/apps"}));
+        assert_eq!((&json["killedAt"], &json["oomScoreAdj"]), (&2000.into(), &300.into()));
+        assert_eq!(OomConstraint::Unknown.for_policy(), None);
     }
 
     #[test]

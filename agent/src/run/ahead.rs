@@ -4,7 +4,7 @@
 //! the victim is who was decided on. What the pass of that look finds beyond it is decided as always, with the victim counted as dying.
 
 use super::Agent;
-use super::watch::Watch;
+use super::watch::{Also, Watch};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::state::{Depth, Extent};
@@ -34,10 +34,10 @@ pub(super) struct Ahead {
 impl Agent {
     /// Decides as if available memory had just crossed its hard threshold, if that is about to happen, and has the victim held.
     pub(super) fn decide_ahead(&mut self, at: Boot) {
-        let threshold = self.watches.iter().find_map(hard_threshold_ahead);
+        let ahead = self.watches.iter().find_map(hard_threshold_ahead);
         let is_quiet =
             !self.state.has_departures() && self.watches.iter().all(|w| w.episode.is_none());
-        let Some(threshold) = threshold.filter(|_| is_quiet) else {
+        let Some((threshold, also)) = ahead.filter(|_| is_quiet) else {
             self.ahead = None;
             return;
         };
@@ -56,6 +56,14 @@ impl Agent {
         let Some(now) = snapshot.signals.get(&Signal::MemoryAvailable).copied() else { return };
         let available = threshold.saturating_sub(1);
         snapshot.signals.insert(Signal::MemoryAvailable, Observation { available, ..now });
+        if let (Some(Also { signal, below }), Some(available)) =
+            (also, also.and_then(|also| self.state.available(also.signal)))
+        {
+            let available = available.min(below.saturating_sub(1));
+            let capacity = snapshot.node.swap_total;
+            let seen = Observation { available, capacity, observed_at: now.observed_at };
+            snapshot.signals.insert(signal, seen);
+        }
         let history = History { reclaiming: None, ..self.history.clone() };
         let (plan, _) = decide(&snapshot, &self.policy.limits, &history);
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
@@ -69,17 +77,17 @@ impl Agent {
     /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.
     pub(super) fn act_on_what_was_decided_ahead(&mut self, n: usize, at: Boot) {
         let Some(ahead) = self.ahead.take() else { return };
-        let is_meant = self.watches.get(n).is_some_and(|watch| {
-            let is_crossed =
-                watch.hard().zip(watch.available).is_some_and(|(hard, now)| now < hard);
-            watch.signal == Signal::MemoryAvailable && is_crossed
-        });
+        let is_meant = self
+            .watches
+            .get(n)
+            .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
         let Some(decision) = ahead.decision else { return };
         if !is_meant || at.since(ahead.at) > YOUNG {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };
         self.evict(evict, &decision.plan);
+        self.history.note_eviction(self.state.clock().time(at));
         self.tell_of_evictions(&[evict], &decision.plan, ahead.at, "decided ahead");
         if let Some(episode) = self.watches.get_mut(n).and_then(|watch| watch.episode.as_mut()) {
             episode.keep(|| decision);
@@ -87,10 +95,10 @@ impl Agent {
     }
 }
 
-/// The hard threshold of available memory, when it will be crossed any moment.
-fn hard_threshold_ahead(watch: &Watch) -> Option<u64> {
+/// The hard threshold of available memory with its second condition, when it will be met any moment.
+fn hard_threshold_ahead(watch: &Watch) -> Option<(u64, Option<Also>)> {
     let is_meant = watch.signal == Signal::MemoryAvailable && watch.is_imminent();
-    watch.hard().filter(|_| is_meant)
+    watch.hard().filter(|_| is_meant).map(|hard| (hard, watch.also()))
 }
 
 /// The first to go, when that is by a hard threshold of memory.

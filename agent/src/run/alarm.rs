@@ -21,13 +21,13 @@ impl AsRawFd for Timer {
 }
 
 impl Alarm {
-    /// A timer that is not set.
+    /// A timer that is not set. Like every moment of ebb's it goes on while the machine is suspended: what was due meanwhile is done on waking.
     ///
     /// # Errors
     /// When the kernel grants none, or the runtime cannot watch it.
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let timer = Timer(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
+        let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
         // SAFETY: the timer owns its descriptor, keeps it open for as long as it lives, and never exchanges it.
         let registered = unsafe { AsyncFd::register(timer) };
         registered.map(Self).map_err(|error| error.into_parts().1)

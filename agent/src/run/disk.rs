@@ -6,7 +6,8 @@ use super::Agent;
 use super::watch::{Finding, Watch};
 use crate::clock::Boot;
 use crate::report::Record;
-use crate::sense::disk::{Ask, DiskReading};
+use crate::sense::disk::{Ask, Asked, DiskReading};
+use crate::sense::pod_dirs::PodRoots;
 use crate::state::Depth;
 use std::io;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use tokio::sync::mpsc::Sender;
 
 /// Between two readings while a threshold is near or met.
 const SHORTEST: Duration = Duration::from_millis(100);
+
+/// With less time left until a filesystem is full no removal is waited for; policy's own bound.
+const EVICTION_TAKES: Duration = Duration::from_millis(ebb_policy::EVICTION_TAKES.0);
 
 /// A reading that takes this long means that a filesystem does not answer.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
@@ -30,11 +34,15 @@ pub(super) struct DiskWatch {
     again: bool,
     /// What could not be read, as last told.
     failing: Vec<String>,
+    /// Where pods' directories are; `None` without a source of pods.
+    dirs: Option<PodRoots>,
+    /// The last reading was near a threshold: who fills the filesystem is looked at with the next.
+    is_near: bool,
 }
 
 impl DiskWatch {
     /// Starts the thread.
-    pub(super) fn start(readings: Sender<DiskReading>) -> io::Result<Self> {
+    pub(super) fn start(readings: Sender<DiskReading>, dirs: Option<PodRoots>) -> io::Result<Self> {
         let ask = crate::sense::disk::start(readings)?;
         Ok(Self {
             ask,
@@ -43,6 +51,8 @@ impl DiskWatch {
             told_stuck: false,
             again: false,
             failing: Vec::new(),
+            dirs,
+            is_near: false,
         })
     }
 
@@ -60,7 +70,13 @@ impl Agent {
             return;
         };
         let now = Boot::now();
-        if self.disk.due.is_some_and(|due| due <= now) && self.disk.ask.read(places.clone()) {
+        let is_due = self.disk.due.is_some_and(|due| due <= now);
+        let dirs = self.disk.dirs.as_ref().filter(|_| self.disk.is_near);
+        let asked = || Asked {
+            places: places.clone(),
+            pods: dirs.map(|dirs| (dirs.clone(), self.state.pods().names())),
+        };
+        if is_due && self.disk.ask.read(asked()) {
             self.disk.due = None;
             self.disk.again = false;
             self.disk.asked = Some(now);
@@ -92,6 +108,7 @@ impl Agent {
             self.resolve_thresholds(at);
         }
         let mut matters = false;
+        let had_dirs = self.state.disk().reading().is_some_and(|reading| reading.pods.is_some());
         for n in 0..self.watches.len() {
             if self.watches.get(n).is_some_and(Watch::is_quick) {
                 continue;
@@ -100,6 +117,12 @@ impl Agent {
                 Finding::Clear => false,
                 Finding::Near | Finding::Crossed(_) | Finding::Below => true,
             };
+        }
+        self.disk.is_near = matters;
+        if matters {
+            self.state.observe_writes();
+            // Who fills it shows in two readings with the pods' directories in them.
+            self.disk.again |= !had_dirs && self.disk.dirs.is_some();
         }
         let on_disk: Vec<&Watch> = self.watches.iter().filter(|watch| !watch.is_quick()).collect();
         let in_episode = on_disk.iter().any(|watch| watch.episode.is_some());
@@ -115,6 +138,14 @@ impl Agent {
             self.pass(at);
         }
         self.close_episodes(at);
+    }
+
+    /// Whether a filesystem below its threshold is full before anything but an eviction could help.
+    pub(super) fn is_disk_full_soon(&self) -> bool {
+        let attributes = self.policy.limits.options().disk_attribution;
+        let below = self.watches.iter().filter(|watch| !watch.is_quick() && watch.is_below());
+        let mut left = below.filter_map(|watch| self.state.disk_time_left(watch.signal));
+        attributes && left.any(|left| left < EVICTION_TAKES)
     }
 
     /// Whether thresholds are configured that are not known yet, on a filesystem that is.

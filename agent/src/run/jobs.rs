@@ -1,10 +1,12 @@
 //! What was set in motion: jobs handed to the workers, what became of them, and what is on its way out.
 
 use super::Agent;
+use super::episode::of_signal;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
 use crate::report::{Fate, Record, ms};
 use crate::state::NodeState;
+use ebb_policy::snapshot::ProtectedReason;
 
 impl Agent {
     /// Hands a job to the worker.
@@ -23,11 +25,38 @@ impl Agent {
         }
     }
 
+    /// Says when something about the threads that act has changed for the worse.
+    pub(super) fn tell_of_stuck_threads(&mut self) {
+        let trouble = self.jobs.trouble();
+        if let Some(what) = trouble.clone().filter(|what| self.jobs_trouble.as_ref() != Some(what))
+        {
+            self.reporter.tell(&Record::Degraded { what });
+        }
+        self.jobs_trouble = trouble;
+    }
+
+    /// Says when workloads cannot be held open any more, and again when they are twice as many.
+    pub(super) fn tell_of_descriptors(&mut self) {
+        let not_held = self.state.not_held();
+        if not_held == 0 || not_held < self.not_held_told.saturating_mul(2) {
+            return;
+        }
+        self.not_held_told = not_held;
+        let all = self.state.workload_count();
+        let what = format!(
+            "file descriptors have run out: {not_held} of {all} workloads are not held open but found anew for each reading, which takes longer; raise the hard limit (LimitNOFILE=)"
+        );
+        self.reporter.tell(&Record::Degraded { what });
+    }
+
     /// Takes in what became of a job.
     pub(super) fn on_acted(&mut self, acted: &Acted) {
         let name = self.names.remove(&acted.job.number);
         let workload = name.as_ref();
-        let episode = self.watches.iter_mut().find_map(|w| w.episode.as_mut());
+        let departure = self.state.departures().get(&acted.job.target);
+        let signal = departure.and_then(|departure| departure.signal);
+        let own = workload.and_then(|key| self.pressures.episode_of(key));
+        let episode = own.or_else(|| of_signal(&mut self.watches, signal));
         match &acted.result {
             Ok(ended) => {
                 let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
@@ -46,13 +75,16 @@ impl Agent {
                     };
                     episode.note(what, ended.at, Some(who));
                 }
+                let mut assumes_freed = None;
                 if ended.method == act::Method::DryRun {
                     self.state.departures().only_pretended(&acted.job.target);
+                    let would_be = self.state.departures().get(&acted.job.target);
+                    assumes_freed = would_be.and_then(|departure| departure.expected_free);
                 } else if let (Target::Pod { uid, .. }, true) =
                     (&acted.job.target, acted.by_watchdog)
                 {
                     // Nobody decided on it here, so nobody has noted it.
-                    self.state.pods_mut().note_evicted(uid);
+                    self.state.note_evicted(uid);
                 }
                 self.reporter.tell(&Record::Acted {
                     job: &acted.job,
@@ -62,16 +94,30 @@ impl Agent {
                     took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
                         .unwrap_or(u64::MAX),
                     by_watchdog: acted.by_watchdog,
+                    assumes_freed,
                 });
             }
             Err(error) => {
                 let target = &acted.job.target;
+                let is_exiting = matches!(error, NotDone::Refused(act::Refusal::Exiting));
+                let is_rung = matches!(acted.job.step, act::Step::Rung(_));
+                if let (Some(key), false) = (workload, is_rung || is_exiting) {
+                    // Nothing was done to it: the next decision is not to wait for its end.
+                    self.history.forget_waiting(key);
+                }
                 match error {
                     // Nothing was on its way because of it.
-                    _ if matches!(acted.job.step, act::Step::Rung(_)) => {}
-                    NotDone::Refused(act::Refusal::Protected { because, .. }) => {
+                    _ if is_rung => {}
+                    // It is on its way out, whoever ended it: it counts until its deadline, as any other does.
+                    NotDone::Refused(act::Refusal::Exiting) => {}
+                    NotDone::Refused(act::Refusal::Protected { because, cgroup, .. }) => {
                         self.state.departures().cancel(target);
-                        self.state.protect(target, *because);
+                        self.state.protect(target, *because, *cgroup);
+                        left_alone(&mut self.state, target);
+                    }
+                    NotDone::Refused(act::Refusal::Unreadable { .. }) => {
+                        self.state.departures().cancel(target);
+                        self.state.protect(target, ProtectedReason::Unreadable, None);
                         left_alone(&mut self.state, target);
                     }
                     NotDone::Refused(act::Refusal::Gone) => {
@@ -81,7 +127,7 @@ impl Agent {
                             self.state.found_empty(key);
                         }
                     }
-                    NotDone::NotNeeded { .. } => {
+                    NotDone::NotNeeded { .. } | NotDone::PressureGone { .. } => {
                         self.state.departures().cancel(target);
                         left_alone(&mut self.state, target);
                     }
@@ -90,13 +136,24 @@ impl Agent {
                         self.state.departures().fail(target);
                         left_alone(&mut self.state, target);
                     }
-                    NotDone::Failed(_) => self.state.departures().fail(target),
+                    NotDone::Failed(_) | NotDone::Hung => self.state.departures().fail(target),
                 }
                 if let Some(episode) = episode {
                     episode.note("not done", Boot::now(), Some(error.to_string()));
                 }
                 let why = error.to_string();
                 self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
+                let is_spared = matches!(
+                    error,
+                    NotDone::Refused(
+                        act::Refusal::Protected { .. } | act::Refusal::Unreadable { .. }
+                    )
+                );
+                if let (Some(act::Need::MemoryPressureAbove { cgroup, .. }), true) =
+                    (&acted.job.need, is_spared)
+                {
+                    self.take_back_pressure_eviction(cgroup);
+                }
             }
         }
     }
@@ -118,7 +175,9 @@ impl Agent {
                     (target, Fate::Gone) => self.state.forget_removed(target),
                     (_, Fate::Stuck) => {}
                 }
-                if let Some(episode) = self.watches.iter_mut().find_map(|w| w.episode.as_mut()) {
+                let own = self.pressures.episode_of(&departure.key);
+                let episode = own.or_else(|| of_signal(&mut self.watches, departure.signal));
+                if let Some(episode) = episode {
                     let what = match fate {
                         Fate::Gone => "gone",
                         Fate::Stuck => "still there past its deadline",

@@ -3,7 +3,8 @@
 use super::wake::Wakers;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
-use crate::report::Record;
+use crate::report::{OomConstraint, Record};
+use ebb_policy::snapshot::{CgroupId, OomKill};
 use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit};
 use std::time::Duration;
 
@@ -17,21 +18,35 @@ impl Agent {
         for event in batch.drain(..) {
             self.state.observe_kernel(&event);
             match event {
-                KernelEvent::OomKill { pid, comm, victim_cgroup, limit, .. } => {
+                KernelEvent::OomKill {
+                    ts_ns,
+                    pid,
+                    started_ns,
+                    comm,
+                    victim_cgroup,
+                    limit,
+                    oom_score_adj,
+                } => {
                     is_urgent = true;
-                    let path = self.state.path_of(victim_cgroup);
                     let limit = match limit {
-                        OomLimit::Node => "the node was out of memory".to_owned(),
-                        OomLimit::Cgroup(id) => match self.state.path_of(id) {
-                            Some(path) => format!("{path} was at its limit"),
-                            None => format!("cgroup {id} was at its limit"),
-                        },
-                        OomLimit::CgroupV1(id) => format!("cgroup v1 {id} was at its limit"),
-                        OomLimit::Unknown => "whose limit was hit is not known here".to_owned(),
+                        OomLimit::Node => OomConstraint::Node,
+                        OomLimit::Cgroup(id) => {
+                            OomConstraint::Cgroup { id, path: self.state.path_of(id) }
+                        }
+                        OomLimit::CgroupV1(id) => OomConstraint::CgroupV1 { id },
+                        OomLimit::Unknown => OomConstraint::Unknown,
                     };
-                    let comm = comm.to_string();
-                    let cgroup = Some(victim_cgroup);
-                    self.reporter.tell(&Record::OomKill { comm: &comm, pid, cgroup, path, limit });
+                    let clock = self.state.clock();
+                    let kill = OomKill {
+                        victim: comm.to_string(),
+                        pid,
+                        constraint: limit.for_policy(),
+                        at: Some(clock.time(Boot(ts_ns))),
+                        started_at: Some(clock.time(Boot(started_ns))),
+                        oom_score_adj: Some(oom_score_adj),
+                        cgroup: Some(CgroupId(victim_cgroup)),
+                    };
+                    self.take_in_oom_kill(kill, limit, Boot(ts_ns), Boot(started_ns));
                 }
                 KernelEvent::KswapdWake { .. } => is_urgent = true,
                 KernelEvent::MemoryEvent { .. } => {
@@ -61,6 +76,29 @@ impl Agent {
             self.count(wakers);
             self.look(false);
         }
+    }
+
+    /// Has a kill by the kernel told, noted in the episodes that are open, and known to the next decision.
+    fn take_in_oom_kill(&mut self, kill: OomKill, limit: OomConstraint, at: Boot, started: Boot) {
+        let clock = self.state.clock();
+        let cgroup = kill.cgroup.map(|id| id.0);
+        let path = cgroup.and_then(|id| self.state.path_of(id));
+        let place = path.clone().or_else(|| cgroup.map(|id| format!("cgroup {id}")));
+        let who = format!("{} (pid {}) in {}", kill.victim, kill.pid, place.unwrap_or_default());
+        for episode in self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut()) {
+            episode.note("killed by the kernel's OOM killer", at, Some(who.clone()));
+        }
+        self.reporter.tell(&Record::OomKill {
+            comm: &kill.victim,
+            pid: kill.pid,
+            cgroup,
+            path,
+            limit,
+            killed_at: clock.unix_ms(at),
+            started_at: clock.unix_ms(started),
+            oom_score_adj: kill.oom_score_adj.unwrap_or_default(),
+        });
+        self.state.observe_oom_kill(kill);
     }
 
     /// Reads what the kernel side counts of each workload while something is near, in one batch.
@@ -112,4 +150,17 @@ fn lost_kinds(now: &Lost, before: &Lost) -> String {
     lost.map(|(name, now, before)| format!("{} {name}", now - before))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_lost_since_is_told_by_kind() {
+        let before = Lost { exits: 5, cgroups: 7, ..Lost::default() };
+        let now = Lost { exits: 5, oom_kills: 1, cgroups: 10, ..Lost::default() };
+        assert_eq!(lost_kinds(&now, &before), "1 OOM kills, 3 cgroup changes");
+        assert_eq!(lost_kinds(&now, &now), "");
+    }
 }

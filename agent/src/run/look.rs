@@ -37,10 +37,15 @@ impl Agent {
         self.looked = Boot::now();
         // Before the node is read: what the reflex has given back is to be seen.
         self.take_in_shot();
+        // The same of who has gone by now: read in the other order, one that goes in between counts neither as dying nor as memory that is back, and costs another its life.
+        self.look_at_departures(self.looked);
         if !self.read_node() || self.pull_reflex() && !self.read_node() {
             return;
         }
         let Some(at) = self.state.reading().map(|r| r.at) else { return };
+        let swap_total = self.state.reading().and_then(|reading| reading.memory.swap_total);
+        // What the thresholds on swap are changes with its size.
+        let is_resized = std::mem::replace(&mut self.swap_total, swap_total) != swap_total;
         let mut is_near = false;
         let mut is_below = false;
         for n in 0..self.watches.len() {
@@ -57,12 +62,18 @@ impl Agent {
                 Finding::Below => is_below = true,
             }
         }
-        self.look_at_departures(at);
         let calm = if is_near || is_below { Depth::Full } else { Depth::Swept };
+        // While the node is short nothing is decided on it, and reading it takes time that the node has not.
+        let is_pressed = !self.is_short_or_soon() && self.read_memory_pressure();
         let (wanted, depth) = if thoroughly || self.local_due {
             (Duration::ZERO, calm)
+        } else if is_below && self.state.has_would_be_victims() {
+            // What they hold grows while the node runs short, and must not be older than what is short.
+            (Duration::ZERO, Depth::Memory)
         } else if is_below {
             (FRESH, Depth::Memory)
+        } else if is_pressed {
+            (Duration::ZERO, Depth::Full)
         } else if self.quick_watches().any(Watch::is_imminent) {
             // Reading the workloads now would only delay the look that finds the threshold crossed.
             (BACKSTOP, Depth::Memory)
@@ -81,9 +92,10 @@ impl Agent {
         if is_old && let Err(error) = self.state.sample(at, depth) {
             tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
         }
-        if is_old || is_due || is_below {
+        if is_old || is_due || is_below || is_resized || is_pressed {
             self.pass(at);
         }
         self.close_episodes(at);
+        self.close_pressure_episodes();
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────────────────────────── wait ◄───────────────────────────────┐
 //!            ▼                                                                   │
-//!  Kernel · Pressure · Disk · Runtime · Tick · Acted · Reload · Shutdown        │
+//!  Kernel · Pressure · Disk · Runtime · Tick · Acted · Reload(ed) · Shutdown    │
 //!            │                                                                   │
 //!            ▼                                                                   │
 //!  look ─► (near or below a threshold) sample ─► decide ─► jobs ─► act (thread) ─┘
@@ -18,27 +18,31 @@ mod fresh;
 mod jobs;
 mod kernel;
 mod look;
+mod memory_pressure;
 mod pace;
 mod pass;
 mod reflex;
 mod rehearse;
+mod reload;
 mod remember;
 mod runtime;
 pub mod session;
 mod wake;
 mod watch;
 
-use crate::act::{self, Actor, Jobs, Lifeline, Mode};
-use crate::cadence::SHORTEST;
+use crate::act::{self, Actor, Crew, Jobs, Lifeline, Mode};
+use crate::cadence::{LONGEST, SHORTEST};
 use crate::cgroups::keeper::Keeper;
 use crate::clock::{Boot, Clock};
 use crate::config::{CgroupMode, Cgroups};
-use crate::report::queue::Queue;
+use crate::report::queue::{Dropped, Queue};
+use crate::report::service::ServiceManager;
 use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use crate::sense::psi::Trigger;
 use crate::sense::sweep::Sweeper;
 use crate::state::NodeState;
 use crate::state::images::Memory;
@@ -47,11 +51,14 @@ use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{Lost, Probes};
+use memory_pressure::Pressures;
 use pace::{Pace, Turn};
 pub use reflex::{Arming, open as open_reflex};
+pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +69,9 @@ use watch::Watch;
 
 /// Results of jobs that may wait for the loop.
 const WAITING_RESULTS: usize = 256;
+
+/// Threads that wait to take over from one that hangs while it kills.
+const SPARES: usize = 2;
 
 /// News of the runtime that may wait for the loop.
 const WAITING_NEWS: usize = 64;
@@ -101,9 +111,6 @@ pub struct Policy {
     pub text: String,
 }
 
-/// Reads the configuration anew; the errors name file, key and value.
-pub type Reload = Box<dyn FnMut() -> Result<Option<Policy>, Vec<String>>>;
-
 /// Starts a keeper of cgroups; `Ok(None)` when the configuration does not want one.
 pub type StartKeeper = Box<dyn Fn(&Cgroups) -> Result<Option<Keeper>>>;
 
@@ -119,14 +126,20 @@ pub struct Setup {
     pub runtime: Option<SessionSetup>,
     /// Where images are remembered across restarts; `None` to remember them only while running.
     pub state_dir: Option<PathBuf>,
+    /// Where it is kept what has to be put back on cgroups that cannot carry a mark of it.
+    pub steps_dir: PathBuf,
     /// Whether to act.
     pub mode: Mode,
     /// What to decide by.
     pub policy: Policy,
-    /// How to read that anew; `Ok(None)` when nothing has changed.
+    /// How to read that anew.
     pub reload: Reload,
     /// The attached BPF programs; `None` without any.
     pub probes: Option<Probes>,
+    /// The pressure trigger, or why there is none.
+    pub trigger: io::Result<Trigger>,
+    /// Which privileges the process has kept, for people.
+    pub in_force: String,
     /// How cgroups are read.
     pub sweeper: Sweeper,
     /// The reflex, where it is wanted and there is one.
@@ -137,6 +150,8 @@ pub struct Setup {
     pub reporter: Reporter,
     /// Where incident records go.
     pub queue: Queue,
+    /// Who started this process and wants to hear that it lives.
+    pub service: ServiceManager,
     /// Who holds the cgroups of pods to their plan, when that is wanted.
     pub keeper: Option<Keeper>,
     /// How to start one when that is wanted later.
@@ -146,6 +161,7 @@ pub struct Setup {
 /// The threads that read for the loop.
 struct Desks {
     disk: disk::DiskWatch,
+    config: reload::ConfigWatch,
     session: Option<session::Session>,
 }
 
@@ -154,7 +170,7 @@ struct Agent {
     state: NodeState,
     sensor: NodeSensor,
     policy: Policy,
-    reload: Reload,
+    config: reload::ConfigWatch,
     history: History,
     watches: Vec<Watch>,
     disk: disk::DiskWatch,
@@ -164,12 +180,19 @@ struct Agent {
     /// When everything was last decided on, disk and the runtime too.
     whole_pass: Option<Boot>,
     jobs: Jobs,
+    /// What was told last of the threads that act.
+    jobs_trouble: Option<String>,
+    /// How many workloads were not held open when that was told last.
+    not_held_told: usize,
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
     lifeline: Arc<Lifeline>,
     arming: Option<Arming>,
     reporter: Reporter,
     queue: Queue,
+    /// Records that were dropped, as far as that was told.
+    dropped: Dropped,
+    service: ServiceManager,
     keeper: Option<Keeper>,
     start_keeper: StartKeeper,
     roots: Roots,
@@ -186,7 +209,10 @@ struct Agent {
     counted: Option<Boot>,
     missing: Vec<String>,
     thresholds: Vec<String>,
+    /// `SwapTotal` as last read.
+    swap_total: Option<u64>,
     ahead: Option<ahead::Ahead>,
+    pressures: Pressures,
 }
 
 /// Runs until told to stop.
@@ -197,19 +223,27 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let (results, inbox) = mpsc::channel(WAITING_RESULTS);
     let actor = |mode| {
         Actor::new(&setup.roots, setup.policy.measure, mode)
+            .map(|actor| match mode {
+                Mode::Enforce => actor.with_state(&setup.steps_dir),
+                Mode::DryRun => actor,
+            })
             .context("cannot read the node's memory")
     };
-    let jobs = act::start(actor(setup.mode)?, actor(setup.mode)?, results.clone())
-        .context("cannot start the workers")?;
     let lifeline = Arc::new(Lifeline::default());
-    act::guard(Arc::clone(&lifeline), actor(setup.mode)?, results)
-        .context("cannot start the watchdog")?;
+    let mut spares = Vec::new();
+    for _ in 0..SPARES {
+        spares.push(actor(setup.mode)?);
+    }
+    let crew = Crew { quick: actor(setup.mode)?, spares, slow: actor(setup.mode)? };
+    let jobs = act::start(crew, Arc::clone(&lifeline), results)
+        .context("cannot start the threads that act")?;
     let janitor = actor(setup.mode)?;
     let mut understudy = actor(Mode::DryRun)?;
     let probes = setup.probes.take();
     let (readings, disk_inbox) = mpsc::channel(1);
+    let dirs = setup.runtime.as_ref().map(|runtime| runtime.dirs.clone());
     let disk =
-        disk::DiskWatch::start(readings).context("cannot start the reader of filesystems")?;
+        disk::DiskWatch::start(readings, dirs).context("cannot start the reader of filesystems")?;
     let (news, news_inbox) = mpsc::channel(WAITING_NEWS);
     let session = match setup.runtime.take() {
         Some(runtime) => {
@@ -218,10 +252,19 @@ pub async fn run(mut setup: Setup) -> Result<()> {
         }
         None => None,
     };
-    let inboxes = Inboxes { acted: inbox, disk: disk_inbox, news: news_inbox };
-    let wakers = Wakers::new(probes, inboxes, &setup.roots, setup.mode)?;
+    let (reloaded, config_inbox) = mpsc::channel(1);
+    let reload = std::mem::replace(&mut setup.reload, Reload::never());
+    let config = reload::ConfigWatch::start(reload, reloaded)
+        .context("cannot start the reader of the configuration")?;
+    let inboxes =
+        Inboxes { acted: inbox, disk: disk_inbox, news: news_inbox, config: config_inbox };
+    let trigger = std::mem::replace(&mut setup.trigger, Err(io::ErrorKind::Unsupported.into()));
+    let in_force = std::mem::take(&mut setup.in_force);
+    let mode = setup.mode;
     let memory = setup.state_dir.take();
-    let mut agent = Agent::new(setup, jobs, lifeline, Desks { disk, session })?;
+    let mut agent = Agent::new(setup, jobs, lifeline, Desks { disk, config, session })?;
+    let bell = agent.pressures.bell();
+    let wakers = Wakers::new(probes, inboxes, trigger, bell, in_force, mode)?;
     if let Some(dir) = memory {
         agent.remember_in(&dir);
     }
@@ -245,21 +288,26 @@ impl Agent {
             node_fs,
             runtime: _,
             state_dir: _,
+            steps_dir: _,
             mode,
             policy,
-            reload,
+            reload: _,
             probes: _,
+            trigger: _,
+            in_force: _,
             sweeper,
             arming,
             missing,
             reporter,
             queue,
+            service,
             keeper,
             start_keeper,
         } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
         let rules = policy.rules.clone();
+        let pressures = Pressures::new(&roots, policy.limits.memory_pressure());
         let mut state = NodeState::new(roots.clone(), layout, policy.measure, rules);
         state.sweep_with(sweeper);
         state.pods_mut().set_pods_only(policy.pods_only);
@@ -273,7 +321,7 @@ impl Agent {
             state,
             sensor,
             policy,
-            reload,
+            config: desks.config,
             history: History::default(),
             watches: Watch::all(),
             disk: desks.disk,
@@ -282,12 +330,16 @@ impl Agent {
             mode,
             whole_pass: None,
             jobs,
+            jobs_trouble: None,
+            not_held_told: 0,
             job_number: 0,
             names: BTreeMap::new(),
             lifeline,
             arming,
             reporter,
             queue,
+            dropped: Dropped::default(),
+            service,
             keeper,
             start_keeper,
             roots,
@@ -302,7 +354,9 @@ impl Agent {
             counted: None,
             missing,
             thresholds: Vec::new(),
+            swap_total: None,
             ahead: None,
+            pressures,
         })
     }
 
@@ -312,6 +366,7 @@ impl Agent {
         let failed = self.rehearse(understudy);
         self.missing.extend(failed);
         self.missing.extend(self.why_nobody_is_ended());
+        self.missing.extend(self.pressures.tell_of_missing());
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),
@@ -320,6 +375,11 @@ impl Agent {
             thresholds: std::mem::take(&mut self.thresholds),
             workloads: self.state.workload_count(),
         });
+        let mode = match self.mode {
+            Mode::Enforce => "enforcing",
+            Mode::DryRun => "dry run",
+        };
+        self.service.ready(format!("{mode}, {} workloads at start", self.state.workload_count()));
     }
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
@@ -329,6 +389,7 @@ impl Agent {
             self.ask_for_disk();
             let wait = self.wait();
             self.lifeline.beat(wait);
+            self.service.alive(Boot::now());
             let due = Instant::now() + wait;
             let event = wakers.wait(wait, &mut batch).await;
             let (began, what) = (Instant::now(), event.what());
@@ -343,6 +404,10 @@ impl Agent {
                 }
                 Event::Disk(reading) => self.on_disk(reading),
                 Event::Runtime(news) => self.on_runtime(*news),
+                Event::CgroupPressure => {
+                    self.pressures.hear(Boot::now());
+                    self.look(false);
+                }
                 Event::Pressure => {
                     self.count(&wakers);
                     self.look(false);
@@ -356,10 +421,14 @@ impl Agent {
                     self.on_acted(&acted);
                     self.look(false);
                 }
-                Event::Reload => self.on_reload(true),
+                Event::Reload => self.ask_for_configuration(),
+                Event::Reloaded(reloaded) => self.on_reloaded(*reloaded),
                 Event::Shutdown(why) => {
+                    self.service.stopping();
                     self.hear_what_was_done(&mut wakers).await;
                     self.keeper.iter().for_each(|keeper| keeper.end(LAST_WORDS));
+                    self.store_open_episodes(why);
+                    self.tell_of_dropped_records();
                     self.reporter.tell(&Record::Stopping { why });
                     return;
                 }
@@ -405,8 +474,12 @@ impl Agent {
     fn wait(&self) -> Duration {
         let now = Boot::now();
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
-        let others = [self.disk.due(), self.wake_at, self.state.next_departure_change(), collector];
-        let next = others.into_iter().flatten().fold(self.look_due(), Boot::min);
+        let alive = self.service.due();
+        let others =
+            [self.disk.due(), self.wake_at, self.state.next_departure_change(), collector, alive];
+        let others =
+            others.into_iter().chain([self.pressures.due().filter(|_| !self.is_short_or_soon())]);
+        let next = others.flatten().fold(self.look_due(), Boot::min);
         let wait = next.since(now);
         wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
     }
@@ -417,6 +490,10 @@ impl Agent {
         for watch in self.quick_watches() {
             wait = watch.wait().map_or(wait, |w| w.min(wait));
         }
+        if self.policy.limits.thresholds().iter().any(|t| t.signal.is_beyond_kubelet()) {
+            // Swap may be added at any time.
+            wait = wait.min(LONGEST);
+        }
         if self.quick_watches().any(|w| w.episode.is_some()) {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
             let is_moving =
@@ -426,9 +503,18 @@ impl Agent {
         self.looked.plus(wait)
     }
 
+    /// Tells how many records were dropped because their reader did not keep up, as soon as one can be written again.
+    fn tell_of_dropped_records(&mut self) {
+        let reporter = &mut self.reporter;
+        self.dropped.tell(&self.queue, |records| reporter.tell(&Record::Dropped { records }));
+    }
+
     fn on_tick(&mut self, wakers: &Wakers) {
+        self.tell_of_dropped_records();
         self.look_for_losses(wakers);
-        self.on_reload(false);
+        self.look_for_a_stuck_configuration();
+        self.tell_of_stuck_threads();
+        self.tell_of_descriptors();
     }
 
     /// Has the cgroups of pods kept by another configuration, or no more, or from now on.
@@ -465,27 +551,5 @@ impl Agent {
         };
         let rule = "with mode: kubernetes nothing but pods may be ended";
         Some(format!("pods: {rule}, and {why}; nobody is ended"))
-    }
-
-    fn on_reload(&mut self, asked: bool) {
-        match (self.reload)() {
-            Ok(Some(policy)) => {
-                self.state.set_rules(policy.rules.clone(), policy.measure);
-                self.state.pods_mut().set_pods_only(policy.pods_only);
-                // Before the keeper has a word: what it tells from here on is by the new configuration.
-                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
-                self.configure_keeper(&policy.cgroups);
-                self.policy = policy;
-                if let Some(what) = self.why_nobody_is_ended() {
-                    self.reporter.tell(&Record::Degraded { what });
-                }
-                self.look(true);
-            }
-            Ok(None) if asked => {
-                self.reporter.tell(&Record::Reloaded { accepted: true, errors: Vec::new() });
-            }
-            Ok(None) => {}
-            Err(errors) => self.reporter.tell(&Record::Reloaded { accepted: false, errors }),
-        }
     }
 }

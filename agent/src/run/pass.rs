@@ -1,13 +1,17 @@
 //! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
 
 use super::Agent;
-use super::watch::{Watch, need};
-use crate::act::{LastResort, Mode, Rung, Step, Target};
+use super::episode::Episode;
+use super::memory_pressure::rule;
+use super::watch::{Watch, also, need};
+use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::report::incident::Decision;
 use crate::report::{self, Record};
 use crate::state::Extent;
-use ebb_policy::plan::{Action, Evict, Note, Strength, ThresholdState, ThresholdStatus};
+use ebb_policy::plan::{
+    Action, Evict, Note, PressureState, Strength, ThresholdState, ThresholdStatus,
+};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Plan, Signal, Snapshot, decide, last_resort};
 use std::time::Duration;
@@ -27,10 +31,12 @@ impl Agent {
             (snapshot, plan, next) = self.decide_on(at, extent);
         }
         self.has_decided(extent, at);
+        self.state.forget_oom_kills();
         let before = std::mem::replace(&mut self.history, next);
         self.take_thresholds(&plan, extent);
         if self.thresholds.is_empty() {
             self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
+            self.thresholds.extend(self.policy.limits.memory_pressure().iter().map(rule));
         }
         let evictions: Vec<&Evict> = plan.evictions().collect();
         let decided = Boot::now();
@@ -52,7 +58,7 @@ impl Agent {
         self.remember();
         self.tell_of_local_pressure(&plan);
         if extent == Extent::Everything {
-            self.ask_for_usage(&snapshot, at);
+            self.ask_for_usage(&snapshot, &plan, at);
             self.collect(&plan, at);
         }
         if evictions.is_empty() {
@@ -61,9 +67,7 @@ impl Agent {
         }
         self.holding = None;
         self.tell_of_evictions(&evictions, &plan, decided, "decided");
-        let signal = plan.handled.as_ref().map(|h| h.signal);
-        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
-        if let Some(episode) = watch.and_then(|w| w.episode.as_mut()) {
+        if let Some(episode) = self.episode_of(&plan) {
             episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
         }
     }
@@ -88,6 +92,7 @@ impl Agent {
     /// Decides on what is known at `at`; nothing of it is done or remembered yet.
     fn decide_on(&mut self, at: Boot, extent: Extent) -> (Snapshot, Plan, History) {
         let mut snapshot = self.state.snapshot_of(at, extent);
+        snapshot.memory_pressure = self.pressures.readings(at);
         self.prepare(&mut snapshot, extent, at);
         // A reclaim that is under way is not gone on with on a snapshot that says nothing of disk.
         let reclaiming = match extent {
@@ -110,9 +115,7 @@ impl Agent {
         decided: Boot,
         what: &'static str,
     ) {
-        let signal = plan.handled.as_ref().map(|h| h.signal);
-        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
-        let mut episode = watch.and_then(|w| w.episode.as_mut());
+        let mut episode = self.episode_of(plan);
         let after_ms = episode.as_ref().map(|e| e.after_ms(decided));
         if let Some(episode) = &mut episode {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
@@ -127,6 +130,16 @@ impl Agent {
         });
     }
 
+    /// The episode that the evictions of `plan` belong to, if it is going on.
+    fn episode_of(&mut self, plan: &Plan) -> Option<&mut Episode> {
+        if let Some(pressed) = plan.evictions().find_map(|evict| evict.memory_pressure.as_ref()) {
+            return self.pressures.episode_in(&pressed.cgroup);
+        }
+        let signal = plan.handled.as_ref().map(|h| h.signal);
+        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
+        watch.and_then(|w| w.episode.as_mut())
+    }
+
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
         let Some(target) = self.state.target(&evict.workload) else {
             // It ended since the snapshot was taken, or the runtime has yet to say where it is: nobody is to wait for it.
@@ -136,6 +149,8 @@ impl Agent {
         };
         let own = Duration::from_secs(evict.grace.0);
         let grace = match (&target, evict.strength, evict.signal) {
+            // Nor does a cgroup that only waits for memory: SIGTERM would have to wait with it.
+            _ if evict.memory_pressure.is_some() => Duration::ZERO,
             (_, Some(Strength::Soft), _) => own,
             // Memory that has run out does not wait for anybody.
             (Target::Pod { .. }, _, Some(signal)) if signal.is_memory() => Duration::ZERO,
@@ -144,20 +159,28 @@ impl Agent {
             (Target::Cgroup { .. } | Target::Process { .. }, _, _) => Duration::ZERO,
         };
         let step = if grace.is_zero() { Step::Kill } else { Step::Terminate };
-        let need = plan.handled.as_ref().and_then(|handled| {
+        let pressed = evict.memory_pressure.as_ref();
+        pressed.into_iter().for_each(|pressed| self.pressures.chose(pressed, &evict.workload));
+        let pressed = pressed.map(|pressed| Need::MemoryPressureAbove {
+            cgroup: pressed.cgroup.clone(),
+            limit: pressed.limit,
+        });
+        let handled = plan.handled.as_ref().filter(|_| pressed.is_none());
+        let short = handled.and_then(|handled| {
             // On a forecast the threshold is not reached yet: then the need is that nothing has come back since.
             let short = if handled.forecast.is_some() {
                 handled.available.saturating_add(handled.available / 16)
             } else {
                 handled.available.saturating_add(handled.need)
             };
-            need(handled.signal, short)
+            need(handled.signal, short, also(handled.signal, plan))
         });
+        let need = pressed.or(short);
         let frees = (evict.signal, evict.expected_free);
         self.state.departures().begin(evict.workload.clone(), target.clone(), grace, frees);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
-                self.state.pods_mut().note_evicted(uid);
+                self.state.note_evicted(uid);
             }
             // The runtime asks the containers to end, and knows how each wants to be asked. What is left at the deadline is killed without it.
             if step == Step::Terminate && self.stop_by_runtime(uid, grace) {
@@ -224,7 +247,8 @@ impl Agent {
 
     /// Tells once why nothing is ended although a threshold is met, and again when the reason changes.
     fn tell_of_holding(&mut self, plan: &Plan) {
-        if !plan.thresholds.iter().any(|t| t.state == ThresholdState::Met) {
+        let is_pressed = plan.memory_pressure.iter().any(|p| p.state == PressureState::Met);
+        if !is_pressed && !plan.thresholds.iter().any(|t| t.state == ThresholdState::Met) {
             return;
         }
         let why = plan.notes.iter().filter(|note| !kind(plan, note).is_empty());
@@ -248,7 +272,16 @@ fn shown(status: &ThresholdStatus) -> Option<String> {
     let signal = status.signal;
     match (status.state, status.threshold) {
         (ThresholdState::Inert, _) => None,
-        (_, Some(threshold)) => Some(format!("{signal} < {threshold} ({strength})")),
+        (_, Some(threshold)) => {
+            let also = status.also_below.as_ref().map(|also| {
+                let bound = also.threshold.as_ref().map_or("?".to_owned(), ToString::to_string);
+                format!(" while {} < {bound}", also.signal)
+            });
+            Some(format!("{signal} < {threshold}{} ({strength})", also.unwrap_or_default()))
+        }
+        (_, None) if signal == Signal::SwapAvailable => Some(format!(
+            "{signal} ({strength}) not observed: there is no swap, so it is never met"
+        )),
         (_, None) => Some(format!("{signal} ({strength}) not observed")),
     }
 }
@@ -261,7 +294,15 @@ fn kind(plan: &Plan, note: &Note) -> &'static str {
         Note::NothingToEvict if report::unlisted(plan) > 0 => "unlisted",
         Note::NothingToEvict => "nothingToEvict",
         Note::NotEnough { .. } => "notEnough",
+        Note::DryRunFreed { .. } => "dryRunFreed",
+        Note::CannotSuffice { .. } => "cannotSuffice",
+        Note::ThresholdOutOfReach { .. } => "thresholdOutOfReach",
+        Note::EvictionRate { .. } => "evictionRate",
         Note::ReclaimFirst => "reclaimFirst",
+        Note::UsageAwaited { .. } => "usageAwaited",
+        Note::UsageNotMeasured { .. } => "usageNotMeasured",
+        Note::PressureAwaitsEnd { .. } => "pressureAwaitsEnd",
+        Note::PressureWithoutCandidate { .. } => "pressureWithoutCandidate",
         _ => "",
     }
 }

@@ -13,8 +13,9 @@
 use super::Agent;
 use crate::act::{self, LastResort, Mode, Need, Step, Target};
 use crate::clock::Boot;
-use crate::report::incident::Decision;
+use crate::report::incident::{About, Decision};
 use crate::report::{Record, amount};
+use crate::sense::Roots;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use ebb_policy::Signal;
@@ -22,7 +23,6 @@ use ebb_policy::snapshot::WorkloadKey;
 use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 /// The reflex of this host and how it is used.
@@ -69,14 +69,24 @@ impl Agent {
         let is_near =
             self.watches.iter().any(|w| w.signal == Signal::MemoryAvailable && w.is_near());
         let is_quiet = !self.state.has_departures();
+        let swap_left = self.state.available(Signal::SwapAvailable);
         let first = resort.filter(|_| is_near && is_quiet).and_then(|(resort, key)| {
-            let Need::MemoryBelow { bytes } = resort.need else { return None };
+            let bytes = match resort.need {
+                Need::MemoryBelow { bytes } => bytes,
+                // The kernel looks at memory alone: it may as long as swap is short already, for as long as a lease lasts.
+                Need::MemoryAndSwapBelow { bytes, swap }
+                    if swap_left.is_none_or(|left| left < swap) =>
+                {
+                    bytes
+                }
+                _ => return None,
+            };
             Some((bytes, resort.targets.first()?, key))
         });
         let result = match first {
             Some((line, target, key)) => {
                 let measure = self.policy.measure;
-                let armed = name(arming, target, line, measure, &mut self.sensor, &self.roots.proc);
+                let armed = name(arming, target, line, measure, &mut self.sensor, &self.roots);
                 let stands = arming.named.as_ref().is_some_and(|named| named.target == *target);
                 if stands && matches!(armed, Err(Trouble::Moment)) {
                     // Taking the name back would leave neither to act, if this loop is held up now.
@@ -120,7 +130,8 @@ impl Agent {
     pub(super) fn pull_reflex(&mut self) -> bool {
         let available = self.state.memory_available();
         let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
-        let Some(watch) = watch.filter(|watch| watch.is_below_hard(available)) else {
+        let swap = self.state.available(Signal::SwapAvailable);
+        let Some(watch) = watch.filter(|watch| watch.is_below_hard(available, swap)) else {
             return false;
         };
         let Some(arming) = self.arming.as_mut().filter(|arming| arming.named.is_some()) else {
@@ -138,7 +149,9 @@ impl Agent {
             return true;
         }
         if let Some(reading) = last {
-            let is_below = watch.is_below_hard(reading.memory.available_by(measure));
+            let (memory, swap) =
+                (reading.memory.available_by(measure), reading.memory.swap_available());
+            let is_below = watch.is_below_hard(memory, swap);
             self.state.observe_node(reading);
             if pulled.is_ok() && !is_below {
                 return false;
@@ -179,6 +192,10 @@ impl Agent {
         let memory = workload.and_then(|workload| workload.stats.as_ref()?.memory);
         let free = memory.and_then(|memory| memory.working_set());
         let watch = self.watches.iter_mut().find(|w| w.signal == Signal::MemoryAvailable);
+        if watch.as_ref().is_some_and(|watch| watch.episode.is_none()) {
+            let about = About::Signal(Signal::MemoryAvailable);
+            self.reporter.episode_begins(about, self.state.clock().unix_ms(at));
+        }
         // The kernel counts in pages.
         let hard = watch.as_ref().and_then(|watch| watch.hard());
         self.reporter.tell(&Record::Reflex {
@@ -204,9 +221,10 @@ impl Agent {
         if shot.killed.is_empty() {
             return;
         }
+        self.history.note_eviction(self.state.clock().time(at));
         // What it may have left alive (those beyond the most it can name, those born meanwhile) goes the usual way.
         if let Target::Pod { uid, .. } = &target {
-            self.state.pods_mut().note_evicted(uid);
+            self.state.note_evicted(uid);
         }
         let frees = (Some(Signal::MemoryAvailable), free);
         self.state.departures().begin(key, target.clone(), Duration::ZERO, frees);
@@ -241,7 +259,7 @@ fn name(
     line: u64,
     measure: Measure,
     sensor: &mut NodeSensor,
-    proc: &Path,
+    roots: &Roots,
 ) -> Result<(), Trouble> {
     let cgroup = match target {
         Target::Cgroup { id, .. } => *id,
@@ -256,7 +274,7 @@ fn name(
             return Err(Trouble::Lasting(why.into()));
         }
     };
-    let processes = act::members(target, proc, MOST_PROCESSES).map_err(|_| Trouble::Passing)?;
+    let processes = act::members(target, roots, MOST_PROCESSES).map_err(|_| Trouble::Passing)?;
     let armament = Armament {
         cgroup,
         processes: processes.into_iter().map(|p| (p.pid, p.start)).collect(),

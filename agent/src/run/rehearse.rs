@@ -19,6 +19,9 @@ impl Agent {
             return Vec::new();
         };
         snapshot.signals.insert(Signal::MemoryAvailable, Observation { available: 0, ..now });
+        if snapshot.node.swap_total.is_some_and(|total| total > 0) {
+            snapshot.node.swap_free = Some(0);
+        }
         let (plan, _) = decide(&snapshot, &self.policy.limits, &History::default());
         let victims = plan.evictions().filter_map(|evict| self.state.target(&evict.workload));
         let mut failed = Vec::new();

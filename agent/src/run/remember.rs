@@ -9,8 +9,8 @@ impl Agent {
     /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
     pub(super) fn remember_in(&mut self, dir: &Path) {
         let now = self.state.clock().time(Boot::now());
-        let known =
-            ImageStore::open(dir).and_then(|store| Ok((store.load(now)?, store.load_evicted()?)));
+        let known = ImageStore::open_own(dir)
+            .and_then(|store| Ok((store.load(now)?, store.load_evicted()?)));
         let memory = known.map_err(anyhow::Error::from).and_then(|(images, evicted)| {
             let saved = images.clone().unwrap_or_default();
             let memory = Memory::start(dir.to_owned(), saved, evicted.clone())?;

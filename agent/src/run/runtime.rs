@@ -7,17 +7,18 @@
 //! ```
 //! A plan that removes images is made on a fresh list of them (see `fresh`).
 //! While removals are under way disk is not judged: what they free is not there yet, and a pod that is ended for want of it would be ended for nothing.
+//! Only a filesystem that is full before they could have helped is judged all the same.
 //! Memory and task ids are judged all the time.
 
 use super::fresh::FreshImages;
 use super::session::{News, Order, Session, Task};
 use super::{Agent, Watch};
-use crate::act::Mode;
 use crate::act::runtime::{Outcome, Undone, Work};
+use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
 use crate::report::{Record, ms};
 use crate::state::Extent;
-use ebb_policy::plan::{KeepReason, Subject};
+use ebb_policy::plan::{KeepReason, Note, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ use std::time::Duration;
 
 /// Between two measurements of what pods take up on disk, while disk is near or below a threshold.
 const USAGE_EVERY: Duration = Duration::from_secs(10);
+
+/// The same while an eviction is deferred for it.
+const USAGE_AWAITED: Duration = Duration::from_secs(2);
 
 /// The same while it is not, for pods with limits of their own.
 const USAGE_AT_REST: Duration = Duration::from_secs(60);
@@ -320,6 +324,9 @@ impl Agent {
     pub(super) fn extent(&self, at: Boot) -> Extent {
         let is_busy = self.runtime.as_ref().is_some_and(RuntimeWatch::is_busy);
         let is_recent = self.whole_pass.is_some_and(|last| at.since(last) < WHOLE_EVERY);
+        if self.is_disk_full_soon() {
+            return Extent::Everything;
+        }
         if is_busy || is_recent && self.quick_watches().any(Watch::is_close) {
             Extent::Quick
         } else {
@@ -356,7 +363,7 @@ impl Agent {
         let disk = self.state.disk();
         let is_known =
             disk.places().is_none() || disk.available(Signal::ImageFsAvailable).is_some();
-        let images = is_known && self.is_image_collection_due(at);
+        let images = is_known && self.is_image_collection_due(at) && !self.is_disk_full_soon();
         let tasks =
             [(Loop::Eviction, true), (Loop::ContainerGc, containers), (Loop::ImageGc, images)];
         snapshot.tasks =
@@ -379,12 +386,25 @@ impl Agent {
     pub(super) fn stop_by_runtime(&mut self, uid: &str, grace: Duration) -> bool {
         let (containers, _) = self.state.pods().parts(uid);
         let Some(runtime) = &self.runtime else { return false };
-        let may_ask = self.mode == Mode::Enforce && runtime.is_up && !containers.is_empty();
+        // The runtime stops whole containers and asks nobody: whoever is protected must not be in one of them.
+        let payloads = self.state.payloads(uid);
+        let target = Target::Pod { uid: uid.to_owned(), payloads };
+        let refused = || act::members(&target, &self.roots, 0).err();
+        let is_refused = || !matches!(refused(), None | Some(Refusal::Gone | Refusal::Exiting));
+        let is_open = || !self.state.spares_some_of(uid) && !is_refused();
+        let may_ask =
+            self.mode == Mode::Enforce && runtime.is_up && !containers.is_empty() && is_open();
         may_ask && runtime.session.give(Task::Stop { containers, grace })
     }
 
     /// Has the runtime stop the sandboxes of a pod whose containers have ended. Killing them instead would leave their shims behind.
+    ///
+    /// Where its kubelet is at work, that is left to it: it reads there how the containers ended, and may start them again in it.
+    /// A container that is protected lives on, and with it the sandbox that it needs.
     pub(super) fn stop_sandboxes(&mut self, uid: &str) {
+        if self.state.pods().is_anothers(uid) || self.state.spares_some_of(uid) {
+            return;
+        }
         let (_, sandboxes) = self.state.pods().parts(uid);
         let Some(runtime) = &mut self.runtime else { return };
         runtime.stopping.insert(uid.to_owned(), Boot::now());
@@ -420,7 +440,8 @@ impl Agent {
         let old_enough = young.min().map(|wait| at.plus(Duration::from_secs(wait.0)));
         runtime.gc_due = [runtime.gc_due, old_enough].into_iter().flatten().min();
         let list: Vec<Work> = plan.actions.iter().filter_map(Work::of).collect();
-        if list.is_empty() || !runtime.is_up {
+        // What is under way is decided about again when it is over.
+        if list.is_empty() || !runtime.is_up || runtime.collecting.is_some() {
             return;
         }
         let of = |kind: fn(&Work) -> bool| list.iter().filter(|work| kind(work)).count() as u64;
@@ -459,8 +480,9 @@ impl Agent {
     }
 
     /// Asks how much pods take up on disk: often while that may decide who goes, else for pods with limits of their own.
-    pub(super) fn ask_for_usage(&mut self, snapshot: &Snapshot, at: Boot) {
+    pub(super) fn ask_for_usage(&mut self, snapshot: &Snapshot, plan: &Plan, at: Boot) {
         let disk_matters = self.watches.iter().any(|w| !w.is_quick() && w.is_close());
+        let is_awaited = plan.notes.iter().any(|note| matches!(note, Note::UsageAwaited { .. }));
         let limited = || {
             snapshot.workloads.iter().any(|pod| {
                 pod.volumes.iter().any(|volume| volume.size_limit.is_some())
@@ -468,7 +490,9 @@ impl Agent {
             })
         };
         let Some(runtime) = &mut self.runtime else { return };
-        let every = if disk_matters {
+        let every = if is_awaited {
+            USAGE_AWAITED
+        } else if disk_matters {
             USAGE_EVERY
         } else if self.policy.limits.local_storage_isolation() && limited() {
             USAGE_AT_REST

@@ -8,6 +8,7 @@
 //! ```
 //! A runtime that hangs fills the queues, which are bounded; the loop is told that it is away and decides without it.
 
+mod beside;
 mod desk;
 mod surveyor;
 mod worker;
@@ -15,8 +16,9 @@ mod worker;
 use crate::act::Mode;
 use crate::act::runtime::{Outcome, RuntimeHand};
 use crate::clock::Clock;
-use crate::sense::logs::{LogRoots, Logs};
+use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
+use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Inventory};
 use desk::Desk;
 use ebb_cri::{Deadlines, Endpoint, Runtime, RuntimeEvent, RuntimeEvents};
@@ -36,10 +38,8 @@ pub struct SessionSetup {
     pub endpoint: Endpoint,
     /// Pod manifests, if they are a source of pods.
     pub manifests: Option<PathBuf>,
-    /// Where pods' logs are.
-    pub logs: LogRoots,
-    /// The kubelet's root directory, which holds the pods' volumes.
-    pub kubelet: Option<PathBuf>,
+    /// Where pods' logs and volumes are.
+    pub dirs: PodRoots,
     /// Whether to act.
     pub mode: Mode,
 }
@@ -112,7 +112,7 @@ pub(crate) fn start(setup: SessionSetup, clock: Clock, news: Sender<News>) -> io
     let (orders, order_inbox) = mpsc::channel(WAITING);
     let (tasks, task_inbox) = mpsc::channel(WAITING);
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("ebb-runtime".into()).spawn(move || {
+    crate::threads::spawn("ebb-runtime", move || {
         executor.block_on(async {
             let (runtime, events) = Runtime::start(setup.endpoint.clone(), Deadlines::default());
             let hand = match setup.mode {

@@ -1,6 +1,7 @@
 //! Everything that can wake the loop. Whoever has something to say is heard in a random turn, so that nobody who always has keeps the others from theirs.
 
 use super::alarm::Alarm;
+use super::reload::Reloaded;
 use super::session::News;
 use crate::act::{Acted, Mode};
 use crate::sense::Roots;
@@ -9,11 +10,14 @@ use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
 use ebb_probes::{Fact, KernelEvent, Lost, ProbeState, Probes, RingError, Totals};
 use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 
 /// The inode of the root of the cgroup hierarchy itself: another number means that only a part of it is mounted here.
@@ -33,10 +37,14 @@ pub(super) enum Event {
     Runtime(Box<News>),
     /// Tasks stall for memory.
     Pressure,
+    /// Tasks of a cgroup that is watched for it stall for memory.
+    CgroupPressure,
     /// Time is up.
     Tick,
     /// The operator asks for the configuration to be read again.
     Reload,
+    /// The configuration was looked at.
+    Reloaded(Box<Reloaded>),
     /// The operator asks for the end.
     Shutdown(&'static str),
 }
@@ -49,8 +57,8 @@ impl Event {
             Self::Kernel | Self::KernelLost(_) => "taking in kernel events",
             Self::Disk(_) => "a decision about disk",
             Self::Runtime(_) => "taking in news of the container runtime",
-            Self::Pressure | Self::Tick => "a look at the node",
-            Self::Reload => "a new configuration",
+            Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
+            Self::Reload | Self::Reloaded(_) => "a new configuration",
             Self::Shutdown(_) => "the end",
         }
     }
@@ -61,6 +69,7 @@ pub(super) struct Inboxes {
     pub(super) acted: Receiver<Acted>,
     pub(super) disk: Receiver<DiskReading>,
     pub(super) news: Receiver<News>,
+    pub(super) config: Receiver<Reloaded>,
 }
 
 /// All sources of events.
@@ -68,12 +77,17 @@ pub(super) struct Wakers {
     probes: Option<Probes>,
     inboxes: Inboxes,
     trigger: Option<AsyncFd<Trigger>>,
+    /// Rung by the triggers on cgroups.
+    bell: Arc<Notify>,
     alarm: Alarm,
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
     mode: Mode,
     missing: Vec<String>,
+    /// A test has the kernel tell nothing more from the first wait on.
+    is_to_be_lost: bool,
+    in_force: String,
 }
 
 impl Wakers {
@@ -84,18 +98,19 @@ impl Wakers {
     pub(super) fn new(
         probes: Option<Probes>,
         inboxes: Inboxes,
-        roots: &Roots,
+        trigger: io::Result<Trigger>,
+        bell: Arc<Notify>,
+        in_force: String,
         mode: Mode,
     ) -> Result<Self> {
         let mut missing = Vec::new();
-        let pressure = roots.proc.join("pressure/memory");
-        let trigger = match Trigger::best(&pressure) {
+        let trigger = match trigger {
             // SAFETY: a trigger owns its descriptor, keeps it open for as long as it lives, and never exchanges it.
             Ok(trigger) => unsafe {
                 AsyncFd::register_with_interest(trigger, Interest::PRIORITY).ok()
             },
             Err(error) => {
-                missing.push(format!("pressure trigger on {}: {error}", pressure.display()));
+                missing.push(format!("memory pressure trigger: {error}"));
                 None
             }
         };
@@ -104,19 +119,26 @@ impl Wakers {
             probes,
             inboxes,
             trigger,
+            bell,
             alarm: Alarm::new().context("cannot have a timer")?,
             hangup: on(SignalKind::hangup())?,
             terminate: on(SignalKind::terminate())?,
             interrupt: on(SignalKind::interrupt())?,
             mode,
             missing,
+            is_to_be_lost: is_to_be_lost(),
+            in_force,
         })
     }
 
     /// Waits for the next event, at most `wait`. What the kernel told is appended to `batch`.
     pub(super) async fn wait(&mut self, wait: Duration, batch: &mut Vec<KernelEvent>) -> Event {
-        let Self { probes, inboxes, trigger, alarm, hangup, terminate, interrupt, .. } = self;
-        let Inboxes { acted, disk, news } = inboxes;
+        if std::mem::take(&mut self.is_to_be_lost) {
+            let source = io::Error::other("EBB_TEST_KERNEL_LOST asks for it");
+            return Event::KernelLost(RingError::Wait { name: "events", source });
+        }
+        let Self { probes, inboxes, trigger, bell, alarm, hangup, terminate, interrupt, .. } = self;
+        let Inboxes { acted, disk, news, config } = inboxes;
         let event = tokio::select! {
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
             _ = interrupt.recv() => Event::Shutdown("SIGINT"),
@@ -126,9 +148,11 @@ impl Wakers {
                 Err(error) => Event::KernelLost(error),
             },
             () = stalled(trigger) => Event::Pressure,
+            () = bell.notified() => Event::CgroupPressure,
             Some(reading) = disk.recv() => Event::Disk(reading),
             Some(news) = news.recv() => Event::Runtime(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
+            Some(reloaded) = config.recv() => Event::Reloaded(Box::new(reloaded)),
             () = alarm.after(wait) => Event::Tick,
         };
         if matches!(event, Event::KernelLost(_)) {
@@ -174,11 +198,15 @@ impl Wakers {
         live.push(
             "files: meminfo, loadavg, pressure, cgroups, read as often as the headroom asks".into(),
         );
+        live.push(self.in_force.clone());
         live
     }
 
     /// Whether kernel events tell of every change to the cgroup tree that is mounted at the root.
     pub(super) fn tells_tree(&self, roots: &Roots) -> bool {
+        if self.is_to_be_lost {
+            return true;
+        }
         let Some(probes) = &self.probes else { return false };
         let facts = [
             Fact::CgroupsCreated,
@@ -207,6 +235,11 @@ impl Wakers {
 pub fn fact_name(fact: Fact) -> String {
     let name = serde_json::to_value(fact).ok();
     name.and_then(|n| n.as_str().map(|n| n.replace('_', " "))).unwrap_or_default()
+}
+
+/// In builds for development alone: a test wants an agent that relies on kernel events for the tree and loses them, without any privilege.
+fn is_to_be_lost() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("EBB_TEST_KERNEL_LOST").is_some()
 }
 
 async fn told(probes: &mut Option<Probes>, batch: &mut Vec<KernelEvent>) -> Result<(), RingError> {

@@ -27,9 +27,22 @@ pub(super) struct Watch {
     pub(super) nearest: Option<u64>,
     /// The highest hard threshold.
     hard: Option<u64>,
+    /// What is left of it, for people.
     pub(super) available: Option<u64>,
+    /// The second signal that must be short too.
+    also: Option<Also>,
+    /// What is left of that.
+    other: Option<u64>,
     /// It was near its threshold or below it when last looked at.
     is_close: bool,
+}
+
+/// The second condition of a threshold on two signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Also {
+    pub(super) signal: Signal,
+    /// Below this it is short.
+    pub(super) below: u64,
 }
 
 /// What one look at a signal found.
@@ -54,6 +67,8 @@ impl Watch {
             nearest: None,
             hard: None,
             available: None,
+            also: None,
+            other: None,
             is_close: false,
         }
     }
@@ -70,6 +85,8 @@ impl Watch {
         ];
         let mut watches = vec![
             Self::new(Signal::MemoryAvailable, Cadence::memory()),
+            Self::new(Signal::SwapAvailable, Cadence::memory()),
+            Self::new(Signal::MemoryWithSwapAvailable, Cadence::memory()),
             Self::new(Signal::PidAvailable, Cadence::pids()),
         ];
         watches.extend(on_disk.into_iter().map(|(signal, cadence)| Self::new(signal, cadence)));
@@ -89,11 +106,23 @@ impl Watch {
         };
         self.hard = of(Some(Strength::Hard));
         self.nearest = of(None);
+        self.also = also(self.signal, plan);
     }
 
-    /// Takes in what is available.
-    pub(super) fn observe(&mut self, at: Boot, available: Option<u64>) -> Finding {
-        let finding = self.find(at, available);
+    /// The second signal that must be short too, if there is one.
+    pub(super) fn also(&self) -> Option<Also> {
+        self.also
+    }
+
+    /// Takes in what is available, and what is left of the second signal.
+    pub(super) fn observe(
+        &mut self,
+        at: Boot,
+        available: Option<u64>,
+        other: Option<u64>,
+    ) -> Finding {
+        (self.available, self.other) = (available, other);
+        let finding = self.find(at);
         self.is_close = finding != Finding::Clear;
         finding
     }
@@ -103,9 +132,8 @@ impl Watch {
         self.is_close
     }
 
-    fn find(&mut self, at: Boot, available: Option<u64>) -> Finding {
-        self.available = available;
-        let Some(available) = available else { return Finding::Clear };
+    fn find(&mut self, at: Boot) -> Finding {
+        let Some(available) = self.left(self.nearest.unwrap_or(0)) else { return Finding::Clear };
         self.cadence.observe(at, available);
         let Some(threshold) = self.nearest else { return Finding::Clear };
         if available < threshold {
@@ -117,11 +145,35 @@ impl Watch {
         if self.is_near() { Finding::Near } else { Finding::Clear }
     }
 
+    /// What is left before `threshold` is met, as a value of this signal: below `threshold` exactly when the threshold is met.
+    ///
+    /// A threshold on two signals is met when both are short: whichever has more room above its own bound decides.
+    fn left(&self, threshold: u64) -> Option<u64> {
+        self.left_of(threshold, self.available, self.other)
+    }
+
+    fn left_of(&self, threshold: u64, own: Option<u64>, other: Option<u64>) -> Option<u64> {
+        let own = own?;
+        match (self.also, other) {
+            (None, _) => Some(own),
+            (Some(also), Some(other)) => {
+                Some(own.max(other.saturating_add(threshold).saturating_sub(also.below)))
+            }
+            // Swap was switched off: memory alone decides.
+            (Some(Also { signal: Signal::SwapAvailable, .. }), None) => Some(own),
+            (Some(_), None) => None,
+        }
+    }
+
+    /// The same for the nearest threshold, with that.
+    fn nearest_left(&self) -> Option<(u64, u64)> {
+        let threshold = self.nearest?;
+        Some((self.left(threshold)?, threshold))
+    }
+
     /// Whether the threshold may be reached soon, or has been.
     pub(super) fn is_near(&self) -> bool {
-        let (Some(available), Some(threshold)) = (self.available, self.nearest) else {
-            return false;
-        };
+        let Some((available, threshold)) = self.nearest_left() else { return false };
         let headroom = available.saturating_sub(threshold);
         let is_soon = self.cadence.time_left(headroom).is_some_and(|left| left < SOON);
         is_soon || headroom < threshold / NEAR_PART
@@ -129,13 +181,14 @@ impl Watch {
 
     /// Whether the threshold will be crossed any moment, at the present rate.
     pub(super) fn is_imminent(&self) -> bool {
-        let headroom = self.available.zip(self.nearest).and_then(|(a, t)| a.checked_sub(t));
+        let headroom = self.nearest_left().and_then(|(a, t)| a.checked_sub(t));
         headroom.and_then(|h| self.cadence.time_left(h)).is_some_and(|left| left < IMMINENT)
     }
 
     /// How long to wait before the next look; `None` when there is nothing to wait for.
     pub(super) fn wait(&self) -> Option<Duration> {
-        let headroom = self.available?.saturating_sub(self.nearest?);
+        let (available, threshold) = self.nearest_left()?;
+        let headroom = available.saturating_sub(threshold);
         Some(self.cadence.wait(headroom))
     }
 
@@ -146,24 +199,50 @@ impl Watch {
 
     /// The need that the hard threshold stands for.
     pub(super) fn hard_need(&self) -> Option<Need> {
-        need(self.signal, self.hard?)
+        need(self.signal, self.hard?, self.also)
     }
 
-    /// Whether `available` is below the hard threshold.
-    pub(super) fn is_below_hard(&self, available: Option<u64>) -> bool {
-        matches!((available, self.hard), (Some(a), Some(t)) if a < t)
+    /// Whether the hard threshold is met with `available` and, of the second signal, `other`.
+    pub(super) fn is_below_hard(&self, available: Option<u64>, other: Option<u64>) -> bool {
+        let left = self.hard.and_then(|hard| self.left_of(hard, available, other));
+        matches!((left, self.hard), (Some(left), Some(hard)) if left < hard)
     }
 
-    /// Whether the signal is below its nearest threshold now.
+    /// Whether the hard threshold was met when last looked at.
+    pub(super) fn was_below_hard(&self) -> bool {
+        self.is_below_hard(self.available, self.other)
+    }
+
+    /// Whether the nearest threshold was met when last looked at.
     pub(super) fn is_below(&self) -> bool {
-        matches!((self.available, self.nearest), (Some(a), Some(t)) if a < t)
+        self.nearest_left().is_some_and(|(left, threshold)| left < threshold)
     }
 }
 
-/// What must hold of the node while `signal` is below `threshold`; only signals that the actor can check have one.
-pub(super) fn need(signal: Signal, threshold: u64) -> Option<Need> {
+/// The second condition of the thresholds on `signal`, as `plan` resolved it.
+pub(super) fn also(signal: Signal, plan: &Plan) -> Option<Also> {
+    let own = plan.thresholds.iter().filter(|status| status.signal == signal);
+    own.filter_map(|status| status.also_below.as_ref()).find_map(|also| {
+        let below = u64::try_from(also.threshold?.ceil()).ok()?;
+        Some(Also { signal: also.signal, below })
+    })
+}
+
+/// What must hold of the node while `signal` is below `threshold`, and another signal below its own; only signals that the actor can check have one.
+pub(super) fn need(signal: Signal, threshold: u64, also: Option<Also>) -> Option<Need> {
+    match (signal, also) {
+        (Signal::MemoryAvailable, Some(Also { signal: Signal::SwapAvailable, below })) => {
+            return Some(Need::MemoryAndSwapBelow { bytes: threshold, swap: below });
+        }
+        (Signal::SwapAvailable, Some(Also { signal: Signal::MemoryAvailable, below })) => {
+            return Some(Need::MemoryAndSwapBelow { bytes: below, swap: threshold });
+        }
+        _ => {}
+    }
     match signal {
         Signal::MemoryAvailable => Some(Need::MemoryBelow { bytes: threshold }),
+        Signal::SwapAvailable => Some(Need::SwapBelow { bytes: threshold }),
+        Signal::MemoryWithSwapAvailable => Some(Need::MemoryWithSwapBelow { bytes: threshold }),
         Signal::PidAvailable => Some(Need::PidsBelow { count: threshold }),
         _ => None,
     }
@@ -192,47 +271,67 @@ mod tests {
     #[test]
     fn a_signal_without_a_threshold_or_a_value_asks_for_nothing() {
         let mut watch = Watch::new(Signal::PidAvailable, Cadence::pids());
-        assert_eq!(watch.observe(at(0), Some(1)), Finding::Clear);
+        assert_eq!(watch.observe(at(0), Some(1), None), Finding::Clear);
         watch.nearest = Some(5);
-        assert_eq!(watch.observe(at(1), None), Finding::Clear);
+        assert_eq!(watch.observe(at(1), None, None), Finding::Clear);
         assert_eq!(watch.wait(), None);
     }
 
     #[test]
     fn it_is_near_when_the_headroom_is_small_or_shrinks_fast() {
         let mut slow = watch(100 * MIB);
-        assert_eq!(slow.observe(at(0), Some(500 * MIB)), Finding::Clear);
-        assert_eq!(slow.observe(at(10), Some(120 * MIB)), Finding::Near);
+        assert_eq!(slow.observe(at(0), Some(500 * MIB), None), Finding::Clear);
+        assert_eq!(slow.observe(at(10), Some(120 * MIB), None), Finding::Near);
         let mut fast = watch(100 * MIB);
-        assert_eq!(fast.observe(at(0), Some(1000 * MIB)), Finding::Clear);
-        assert_eq!(fast.observe(at(100), Some(800 * MIB)), Finding::Near, "100 ms more");
+        assert_eq!(fast.observe(at(0), Some(1000 * MIB), None), Finding::Clear);
+        assert_eq!(fast.observe(at(100), Some(800 * MIB), None), Finding::Near, "100 ms more");
     }
 
     #[test]
     fn a_threshold_that_is_about_to_be_crossed_is_imminent_and_a_steady_one_is_not() {
         let mut watch = watch(100 * MIB);
-        watch.observe(at(0), Some(200 * MIB));
+        watch.observe(at(0), Some(200 * MIB), None);
         assert!(!watch.is_imminent());
-        watch.observe(at(100), Some(150 * MIB));
+        watch.observe(at(100), Some(150 * MIB), None);
         assert!(watch.is_imminent(), "50 MiB left at 500 MiB/s");
         let mut steady = super::tests::watch(100 * MIB);
-        steady.observe(at(0), Some(101 * MIB));
-        steady.observe(at(100), Some(101 * MIB));
+        steady.observe(at(0), Some(101 * MIB), None);
+        steady.observe(at(100), Some(101 * MIB), None);
         assert!(!steady.is_imminent());
     }
 
     #[test]
     fn the_first_look_below_tells_when_it_was_crossed() {
         let mut watch = watch(100 * MIB);
-        watch.observe(at(0), Some(150 * MIB));
-        assert_eq!(watch.observe(at(10), Some(50 * MIB)), Finding::Crossed(at(5)));
+        watch.observe(at(0), Some(150 * MIB), None);
+        assert_eq!(watch.observe(at(10), Some(50 * MIB), None), Finding::Crossed(at(5)));
         watch.episode = Some(Episode::begin(at(5)));
-        assert_eq!(watch.observe(at(12), Some(40 * MIB)), Finding::Below);
+        assert_eq!(watch.observe(at(12), Some(40 * MIB), None), Finding::Below);
     }
 
     #[test]
     fn a_node_that_was_below_from_the_start_has_crossed_when_it_was_first_seen() {
         let mut watch = watch(100 * MIB);
-        assert_eq!(watch.observe(at(7), Some(50 * MIB)), Finding::Crossed(at(7)));
+        assert_eq!(watch.observe(at(7), Some(50 * MIB), None), Finding::Crossed(at(7)));
+    }
+
+    #[test]
+    fn a_threshold_on_memory_and_swap_is_as_far_as_the_one_that_has_more_room() {
+        let mut both = watch(100 * MIB);
+        both.also = Some(Also { signal: Signal::SwapAvailable, below: 50 * MIB });
+        assert_eq!(both.observe(at(0), Some(10 * MIB), Some(900 * MIB)), Finding::Clear);
+        assert!(!both.is_below(), "swap is free");
+        let wait = both.wait().unwrap();
+        assert!(wait > Duration::from_millis(400), "850 MiB of swap left: {wait:?}");
+        assert_eq!(both.observe(at(10_000), Some(10 * MIB), Some(60 * MIB)), Finding::Near);
+        assert_eq!(both.observe(at(20_000), Some(500 * MIB), Some(0)), Finding::Clear);
+        let crossed = both.observe(at(20_010), Some(99 * MIB), Some(49 * MIB));
+        assert!(matches!(crossed, Finding::Crossed(_)), "{crossed:?}");
+        both.hard = Some(100 * MIB);
+        assert!(both.was_below_hard() && !both.is_below_hard(Some(0), Some(50 * MIB)));
+        let swapped_off = both.observe(at(30_000), Some(99 * MIB), None);
+        assert!(matches!(swapped_off, Finding::Crossed(_)), "memory alone decides");
+        let need = both.hard_need();
+        assert_eq!(need, Some(Need::MemoryAndSwapBelow { bytes: 100 * MIB, swap: 50 * MIB }));
     }
 }

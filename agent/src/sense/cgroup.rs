@@ -3,21 +3,38 @@
 //! Every file is opened relative to the held directory.
 //! When the cgroup is removed its files fail to open, also after a new one was made at the same path.
 
+use super::block;
+use super::descriptors::{Descriptors, Permit};
 use super::file::{KeptFile, keyed, number_or_max};
 use super::psi::Stall;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, fstat};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A cgroup whose directory is held open.
 #[derive(Debug)]
 pub struct Cgroup {
-    dir: OwnedFd,
+    dir: Dir,
     current: Option<KeptFile>,
     stat: Option<KeptFile>,
+    events: Option<KeptFile>,
     id: u64,
+}
+
+/// How its directory is reached.
+#[derive(Debug)]
+enum Dir {
+    /// Held open.
+    Held {
+        dir: OwnedFd,
+        /// Given back with it; without one it is held for a moment only.
+        _permit: Option<Permit>,
+    },
+    /// Opened for each reading, and checked to be the same: there are no descriptors left to hold it.
+    At(PathBuf),
 }
 
 /// What a cgroup uses, in bytes unless said; what its kernel or its controllers do not tell is `None`.
@@ -41,6 +58,8 @@ pub struct Usage {
     pub refaults: Option<u64>,
     /// `memory.swap.current`.
     pub swap: Option<u64>,
+    /// `zswap` of `memory.stat`, which is `memory.zswap.current`: memory that zswap takes for its swapped pages.
+    pub zswap: Option<u64>,
     /// `memory.min`.
     pub min: Option<u64>,
     /// `memory.low`.
@@ -59,21 +78,47 @@ pub struct Usage {
     pub pids: Option<u64>,
 }
 
+/// What the processes of a cgroup have written, running totals in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// `wbytes` of `io.stat` by device number; `None` without the io controller.
+    pub devices: Option<BTreeMap<u64, u64>>,
+    /// `file_dirty` of `memory.stat`: page cache that is still to be written, on whatever filesystem.
+    pub dirty: Option<u64>,
+}
+
 impl Cgroup {
     /// Opens the cgroup `id` at `path`.
     ///
     /// # Errors
     /// `NotFound` when there is no directory, or when the one there is another cgroup.
     pub fn open(path: &Path, id: u64) -> io::Result<Self> {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let dir = open(path, flags, Mode::empty())?;
-        if fstat(&dir)?.st_ino != id {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "another cgroup has this name now",
-            ));
-        }
-        Ok(Self { dir, current: None, stat: None, id })
+        Ok(Self {
+            dir: Dir::Held { dir: open_dir(path, id)?, _permit: None },
+            current: None,
+            stat: None,
+            events: None,
+            id,
+        })
+    }
+
+    /// The same for a cgroup that is to be read for as long as it is there: held open if `descriptors` has enough left for that, else found anew for each reading.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn follow(path: &Path, id: u64, descriptors: &Descriptors) -> io::Result<Self> {
+        let dir = open_dir(path, id)?;
+        let dir = match descriptors.take() {
+            Some(permit) => Dir::Held { dir, _permit: Some(permit) },
+            None => Dir::At(path.to_owned()),
+        };
+        Ok(Self { dir, current: None, stat: None, events: None, id })
+    }
+
+    /// Whether its directory is held open.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.dir, Dir::Held { .. })
     }
 
     /// The cgroup's id.
@@ -82,10 +127,21 @@ impl Cgroup {
         self.id
     }
 
-    /// The held directory, for opening what is below it.
+    /// The held directory, for opening what is below it; `None` when it is not held.
     #[must_use]
-    pub fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    pub fn dir(&self) -> Option<BorrowedFd<'_>> {
+        match &self.dir {
+            Dir::Held { dir, .. } => Some(dir.as_fd()),
+            Dir::At(_) => None,
+        }
+    }
+
+    /// Has `use_it` use the directory.
+    pub(super) fn with_dir<T>(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> io::Result<T> {
+        match &self.dir {
+            Dir::Held { dir, .. } => Ok(use_it(dir.as_fd())),
+            Dir::At(path) => Ok(use_it(open_dir(path, self.id)?.as_fd())),
+        }
     }
 
     /// Opens one file of this cgroup.
@@ -93,7 +149,7 @@ impl Cgroup {
     /// # Errors
     /// What the kernel says, `ENOENT` when the controller or the kernel lacks it or the cgroup is gone.
     pub fn open_file(&self, name: &str, flags: OFlag) -> io::Result<OwnedFd> {
-        Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?)
+        Ok(self.with_dir(|dir| openat(dir, name, flags | OFlag::O_CLOEXEC, Mode::empty()))??)
     }
 
     /// `memory.current` in bytes, through a descriptor kept open.
@@ -101,13 +157,24 @@ impl Cgroup {
         if self.current.is_none() {
             self.current = self.keep("memory.current");
         }
-        self.current.as_ref()?.read_value(buffer).ok()?.trim().parse().ok()
+        let value = self.current.as_ref()?.read_value(buffer).ok()?.trim().parse().ok();
+        if !self.is_held() {
+            self.current = None;
+        }
+        value
     }
 
-    /// Reads what changes by the millisecond, `memory.current` and `memory.stat`, through descriptors kept open; the rest of `usage` stays as it is.
+    /// Reads what changes by the millisecond, `memory.current` and `memory.stat`, through descriptors kept open, and `memory.swap.current` where something was swapped out; the rest of `usage` stays as it is.
     pub fn read_memory(&mut self, usage: &mut Usage, buffer: &mut Vec<u8>) {
         usage.current = self.read_current(buffer);
         self.read_stat(usage, buffer);
+        if usage.swap.is_some_and(|swap| swap > 0) {
+            usage.swap = self.read_swap(buffer);
+        }
+    }
+
+    fn read_swap(&self, buffer: &mut Vec<u8>) -> Option<u64> {
+        number_or_max(self.read("memory.swap.current", buffer)?).flatten()
     }
 
     /// Reads `memory.stat` alone, through a descriptor kept open; the rest of `usage` stays as it is.
@@ -118,15 +185,24 @@ impl Cgroup {
         let Some(stat) = self.stat.as_ref().and_then(|f| f.read_value(buffer).ok()) else { return };
         let mut slots = Stat::default();
         slots.fill(stat);
+        if !self.is_held() {
+            self.stat = None;
+        }
         usage.anon = slots.anon;
         usage.file = slots.file;
         usage.active_file = slots.active_file;
         usage.inactive_file = slots.inactive_file;
         usage.shmem = slots.shmem;
+        usage.zswap = slots.zswap;
         usage.refaults = slots.refault_file.or(slots.refault);
         usage.kernel = slots
             .kernel
             .or_else(|| Some(slots.kernel_stack? + slots.page_tables.unwrap_or(0) + slots.slab?));
+    }
+
+    /// `pgscan` of `memory.stat`: pages that the kernel looked through to reclaim memory from it, a running total; `None` where the kernel does not tell.
+    pub fn read_pages_scanned(&self, buffer: &mut Vec<u8>) -> Option<u64> {
+        keyed(self.read("memory.stat", buffer)?, "pgscan")
     }
 
     /// Reads everything that ranking may look at: some ten files.
@@ -135,7 +211,7 @@ impl Cgroup {
         self.read_memory(&mut usage, buffer);
         let number =
             |cgroup: &Self, name, buffer: &mut Vec<u8>| number_or_max(cgroup.read(name, buffer)?);
-        usage.swap = number(self, "memory.swap.current", buffer).flatten();
+        usage.swap = self.read_swap(buffer);
         usage.min = number(self, "memory.min", buffer).map(|n| n.unwrap_or(u64::MAX));
         usage.low = number(self, "memory.low", buffer).map(|n| n.unwrap_or(u64::MAX));
         usage.max = number(self, "memory.max", buffer);
@@ -149,33 +225,32 @@ impl Cgroup {
         usage
     }
 
+    /// Whether some process lives in this cgroup or below, through a descriptor kept open; `None` when the cgroup is gone.
+    pub fn read_populated(&mut self, buffer: &mut Vec<u8>) -> Option<bool> {
+        if self.events.is_none() {
+            self.events = self.keep("cgroup.events");
+        }
+        let text = self.events.as_ref()?.read_value(buffer).ok()?;
+        let populated = keyed(text, "populated").map(|n| n == 1);
+        if !self.is_held() {
+            self.events = None;
+        }
+        populated
+    }
+
+    /// Reads what its processes have written to disks, of which `io.stat` tells once it is written back and `memory.stat` before.
+    pub fn read_writes(&self, buffer: &mut Vec<u8>) -> Writes {
+        let devices = self.read("io.stat", buffer).map(written_by_device);
+        let dirty = self.read("memory.stat", buffer).and_then(|stat| keyed(stat, "file_dirty"));
+        Writes { devices, dirty }
+    }
+
     /// Whether some process lives in this cgroup or below; `None` when the cgroup is gone.
     pub fn populated(&self, buffer: &mut Vec<u8>) -> Option<bool> {
         keyed(self.read("cgroup.events", buffer)?, "populated").map(|n| n == 1)
     }
 
-    /// The processes in this cgroup and below, at most `limit` of them, read without any promise that they are all still there.
-    ///
-    /// Kernel files list a process of another pid namespace as 0; such entries are left out.
-    pub fn processes(&self, limit: usize) -> Vec<i32> {
-        let mut pids = Vec::new();
-        let mut buffer = Vec::new();
-        // Listing a directory of some sixty files costs more than all else here, and most cgroups have none below.
-        let is_leaf =
-            self.read("cgroup.stat", &mut buffer).and_then(|t| keyed(t, "nr_descendants"))
-                == Some(0);
-        if is_leaf {
-            own_processes(&self.dir, &mut pids, limit, &mut buffer);
-            return pids;
-        }
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        if let Ok(dir) = openat(&self.dir, ".", flags, Mode::empty()) {
-            collect(dir, &mut pids, limit, &mut buffer, 0);
-        }
-        pids
-    }
-
-    fn read<'a>(&self, name: &str, buffer: &'a mut Vec<u8>) -> Option<&'a str> {
+    pub(super) fn read<'a>(&self, name: &str, buffer: &'a mut Vec<u8>) -> Option<&'a str> {
         let file = self.keep(name)?;
         file.read_value(buffer).ok()
     }
@@ -185,38 +260,24 @@ impl Cgroup {
     }
 }
 
-/// Adds the processes of `dir` itself to `pids`.
-fn own_processes(dir: impl AsFd, pids: &mut Vec<i32>, limit: usize, buffer: &mut Vec<u8>) {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let Ok(procs) = openat(dir, "cgroup.procs", flags, Mode::empty()).map(KeptFile::from_fd) else {
-        return;
+/// `wbytes` of each line of `io.stat`.
+fn written_by_device(text: &str) -> BTreeMap<u64, u64> {
+    let of = |line: &str| {
+        let (device, counts) = line.split_once(' ')?;
+        let written = counts.split(' ').find_map(|count| count.strip_prefix("wbytes="))?;
+        Some((block::parse(device)?, written.parse().ok()?))
     };
-    if let Ok(text) = procs.read(buffer) {
-        let own = text.lines().filter_map(|l| l.trim().parse::<i32>().ok()).filter(|pid| *pid > 0);
-        pids.extend(own.take(limit.saturating_sub(pids.len())));
-    }
+    text.lines().filter_map(of).collect()
 }
 
-/// Adds the processes of `dir` and of every cgroup below it to `pids`, deepest last.
-fn collect(dir: OwnedFd, pids: &mut Vec<i32>, limit: usize, buffer: &mut Vec<u8>, depth: usize) {
-    if pids.len() >= limit || depth > 64 {
-        return;
+/// Opens the directory of the cgroup `id` at `path`.
+fn open_dir(path: &Path, id: u64) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let dir = open(path, flags, Mode::empty())?;
+    if fstat(&dir)?.st_ino != id {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "another cgroup has this name now"));
     }
-    own_processes(&dir, pids, limit, buffer);
-    let Ok(mut listing) = nix::dir::Dir::from_fd(dir) else { return };
-    let mut below = Vec::new();
-    for entry in listing.iter().flatten() {
-        let is_dir = entry.file_type() == Some(nix::dir::Type::Directory);
-        if is_dir && !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            below.push(entry.file_name().to_owned());
-        }
-    }
-    for name in below {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        if let Ok(child) = openat(&listing, name.as_c_str(), flags, Mode::empty()) {
-            collect(child, pids, limit, buffer, depth + 1);
-        }
-    }
+    Ok(dir)
 }
 
 /// The lines of `memory.stat` that are used, in one pass over its 36 to 71 lines.
@@ -233,6 +294,7 @@ struct Stat {
     slab: Option<u64>,
     refault_file: Option<u64>,
     refault: Option<u64>,
+    zswap: Option<u64>,
 }
 
 impl Stat {
@@ -250,6 +312,7 @@ impl Stat {
                 "pagetables" => &mut self.page_tables,
                 "slab" => &mut self.slab,
                 "workingset_refault_file" => &mut self.refault_file,
+                "zswap" => &mut self.zswap,
                 "workingset_refault" => &mut self.refault,
                 _ => continue,
             };
@@ -259,12 +322,13 @@ impl Stat {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
-    fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
+    /// A cgroup of these files, and the directory that it is.
+    pub(in crate::sense) fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             fs::write(dir.path().join(name), text).unwrap();
@@ -275,12 +339,33 @@ mod tests {
     }
 
     #[test]
+    fn one_that_cannot_be_held_for_want_of_descriptors_is_read_all_the_same() {
+        use crate::sense::descriptors::Descriptors;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("memory.current"), "7\n").unwrap();
+        std::fs::write(dir.path().join("memory.stat"), "anon 5\n").unwrap();
+        std::fs::write(dir.path().join("cgroup.procs"), "12\n").unwrap();
+        let id = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir.path()).unwrap());
+        let descriptors = Descriptors::of(3);
+        let mut held = Cgroup::follow(dir.path(), id, &descriptors).unwrap();
+        let mut other = Cgroup::follow(dir.path(), id, &descriptors).unwrap();
+        assert_eq!((held.is_held(), other.is_held()), (true, false));
+        assert_eq!(held.read_usage(&mut Vec::new()), other.read_usage(&mut Vec::new()));
+        std::fs::write(dir.path().join("memory.current"), "8\n").unwrap();
+        let usage = other.read_usage(&mut Vec::new());
+        assert_eq!((usage.current, usage.anon), (Some(8), Some(5)));
+        assert_eq!(other.processes(9), [12]);
+        drop(held);
+        assert!(Cgroup::follow(dir.path(), id, &descriptors).unwrap().is_held(), "given back");
+    }
+
+    #[test]
     fn every_value_comes_from_its_file_and_a_missing_file_is_unknown() {
         let (_dir, mut cgroup) = fake(&[
             ("memory.current", "1000\n"),
             (
                 "memory.stat",
-                "anon 600\nfile 300\nkernel_stack 10\npagetables 20\nslab 30\ninactive_file 200\nworkingset_refault 5\n",
+                "anon 600\nzswap 40\nzswapped 90\nfile 300\nkernel_stack 10\npagetables 20\nslab 30\ninactive_file 200\nworkingset_refault 5\n",
             ),
             ("memory.max", "max\n"),
             ("memory.low", "64\n"),
@@ -292,10 +377,29 @@ mod tests {
             (Some(1000), Some(600), Some(200))
         );
         assert_eq!(usage.kernel, Some(60), "kernels before 5.18 have no kernel line");
-        assert_eq!(usage.refaults, Some(5));
+        assert_eq!((usage.refaults, usage.zswap), (Some(5), Some(40)));
         assert_eq!((usage.max, usage.low, usage.min), (Some(None), Some(64), None));
         assert_eq!((usage.max_events, usage.oom_kills), (Some(7), Some(2)));
         assert_eq!(usage.pids, None);
+    }
+
+    #[test]
+    fn what_was_written_is_told_by_device_and_what_is_still_dirty_beside_it() {
+        let (_dir, cgroup) = fake(&[
+            (
+                "io.stat",
+                "8:0 rbytes=1 wbytes=200 rios=3 wios=4 dbytes=0 dios=0\n253:1 rbytes=5\n7:0 wbytes=9\n",
+            ),
+            ("memory.stat", "anon 1\nfile_mapped 2\nfile_dirty 4096\nfile_writeback 8192\n"),
+        ]);
+        let writes = cgroup.read_writes(&mut Vec::new());
+        let devices = [("8:0", 200), ("7:0", 9)].map(|(d, n)| (block::parse(d).unwrap(), n));
+        assert_eq!(writes, Writes { devices: Some(devices.into()), dirty: Some(4096) });
+        let (_dir, scanned) = fake(&[("memory.stat", "pgscan_kswapd 3\npgscan 40\npgsteal 7\n")]);
+        assert_eq!(scanned.read_pages_scanned(&mut Vec::new()), Some(40));
+        let (_dir, cgroup) = fake(&[]);
+        assert_eq!(cgroup.read_pages_scanned(&mut Vec::new()), None);
+        assert_eq!(cgroup.read_writes(&mut Vec::new()), Writes::default());
     }
 
     #[test]
@@ -307,17 +411,5 @@ mod tests {
         fs::rename(&path, parent.path().join("b")).unwrap();
         fs::create_dir(&path).unwrap();
         assert_eq!(Cgroup::open(&path, old).unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn processes_of_the_whole_subtree_are_found_and_foreign_ones_left_out() {
-        let (dir, cgroup) =
-            fake(&[("cgroup.procs", "10\n11\n0\n"), ("cgroup.stat", "nr_descendants 2\n")]);
-        fs::create_dir_all(dir.path().join("x/y")).unwrap();
-        fs::write(dir.path().join("x/y/cgroup.procs"), "12\n").unwrap();
-        assert_eq!(cgroup.processes(100), [10, 11, 12]);
-        assert_eq!(cgroup.processes(2), [10, 11]);
-        fs::write(dir.path().join("cgroup.stat"), "nr_descendants 0\n").unwrap();
-        assert_eq!(cgroup.processes(100), [10, 11], "the kernel says that there is nothing below");
     }
 }

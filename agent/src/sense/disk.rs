@@ -6,9 +6,11 @@
 //! A filesystem that has stopped answering (a network mount, a dying disk) blocks whoever asks it, so the loop never asks: [`start`] gives it a thread that does.
 //! Which threshold that means something for is decided elsewhere.
 
+use super::pod_dirs::{PodName, PodRoots, PodSizes};
 use crate::clock::Boot;
 use nix::sys::stat::stat;
 use nix::sys::statvfs::statvfs;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -53,6 +55,17 @@ pub struct DiskReading {
     pub images: Option<Result<FsReading, String>>,
     /// The filesystem of [`Places::layers`]; `None` without such a place.
     pub layers: Option<Result<FsReading, String>>,
+    /// What pods' directories take up, by UID; `None` when that was not asked for.
+    pub pods: Option<BTreeMap<String, PodSizes>>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The filesystems.
+    pub places: Places,
+    /// Pods whose directories are to be looked at; `None` for none.
+    pub pods: Option<(PodRoots, Vec<PodName>)>,
 }
 
 impl DiskReading {
@@ -70,7 +83,17 @@ impl DiskReading {
             images: places.images.as_deref().map(read),
             layers: places.layers.as_deref().map(read),
             places: places.clone(),
+            pods: None,
         }
+    }
+
+    /// Reads everything that is asked for.
+    ///
+    /// May block for as long as a filesystem does.
+    #[must_use]
+    pub fn asked(asked: &Asked) -> Self {
+        let pods = asked.pods.as_ref().map(|(roots, pods)| roots.measure(pods));
+        Self { pods, ..Self::of(&asked.places) }
     }
 }
 
@@ -95,13 +118,13 @@ impl FsReading {
 
 /// The way to ask for a reading.
 #[derive(Clone, Debug)]
-pub struct Ask(SyncSender<Places>);
+pub struct Ask(SyncSender<Asked>);
 
 impl Ask {
-    /// Asks for a reading of `places`; returns whether the thread will take it up (it does not while it is stuck in an earlier one).
+    /// Asks for a reading; returns whether the thread will take it up (it does not while it is stuck in an earlier one).
     #[must_use]
-    pub fn read(&self, places: Places) -> bool {
-        self.0.try_send(places).is_ok()
+    pub fn read(&self, asked: Asked) -> bool {
+        self.0.try_send(asked).is_ok()
     }
 }
 
@@ -110,10 +133,10 @@ impl Ask {
 /// # Errors
 /// When no thread can be made.
 pub fn start(readings: Sender<DiskReading>) -> io::Result<Ask> {
-    let (ask, asked): (_, Receiver<Places>) = sync_channel(1);
-    std::thread::Builder::new().name("ebb-disk".into()).spawn(move || {
-        while let Ok(places) = asked.recv() {
-            if readings.blocking_send(DiskReading::of(&places)).is_err() {
+    let (ask, asked): (_, Receiver<Asked>) = sync_channel(1);
+    crate::threads::spawn("ebb-disk", move || {
+        while let Ok(asked) = asked.recv() {
+            if readings.blocking_send(DiskReading::asked(&asked)).is_err() {
                 return;
             }
         }
@@ -156,7 +179,12 @@ mod tests {
     async fn the_thread_answers_and_ends_with_its_last_asker() {
         let (send, mut readings) = tokio::sync::mpsc::channel(4);
         let ask = start(send).unwrap();
-        assert!(ask.read(Places { node: "/".into(), ..Places::default() }));
+        assert!(
+            ask.read(Asked {
+                places: Places { node: "/".into(), ..Places::default() },
+                pods: None
+            })
+        );
         assert!(readings.recv().await.unwrap().node.is_ok());
         drop(ask);
         assert!(readings.recv().await.is_none());

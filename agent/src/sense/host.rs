@@ -3,6 +3,7 @@
 use super::file::read_once;
 use super::tree::Tree;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// How cgroups are laid out.
@@ -98,6 +99,20 @@ pub fn hierarchies(proc: &Path) -> String {
         }
     }
     if found.is_empty() { "no cgroup hierarchy is mounted".to_owned() } else { found.join("; ") }
+}
+
+/// Controllers of the v2 hierarchy mounted at `root`; `None` when it does not tell.
+#[must_use]
+pub fn v2_controllers(root: &Path) -> Option<BTreeSet<String>> {
+    let text = read_once(&root.join("cgroup.controllers")).ok()?;
+    Some(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Controllers that are mounted as cgroup v1.
+#[must_use]
+pub fn v1_controllers(proc: &Path) -> BTreeSet<String> {
+    let is_mounted = |controller: &&str| v1_mount(proc, controller).is_some();
+    V1_CONTROLLERS.iter().copied().filter(is_mounted).map(str::to_owned).collect()
 }
 
 /// Where a cgroup v1 controller is mounted.

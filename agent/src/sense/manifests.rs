@@ -76,7 +76,7 @@ fn read(path: &Path) -> Result<Workload, String> {
 /// The pod that a manifest describes.
 fn parse(text: &str) -> Result<Workload, String> {
     let manifest: Manifest =
-        serde_saphyr::from_str(text).map_err(|e| e.without_snippet().to_string())?;
+        serde_saphyr::from_str(text).map_err(|e| crate::config::yaml_problem(&e))?;
     if manifest.kind != "Pod" {
         return Err(format!("kind is {:?}; only \"Pod\" is read here", manifest.kind));
     }

@@ -2,6 +2,7 @@
 //!
 //! One read of this file costs no flush of per-cgroup statistics, unlike the root's `memory.stat`, so it is what the fast path looks at.
 
+use ebb_policy::snapshot::ZramFacts;
 use std::io;
 
 /// The node's memory as the kernel counts it, in bytes; a line the kernel does not print is `None`.
@@ -31,6 +32,10 @@ pub struct MemInfo {
     pub swap_total: Option<u64>,
     /// Swap space left (`SwapFree`).
     pub swap_free: Option<u64>,
+    /// Memory that zswap takes for its swapped pages (`Zswap`).
+    pub zswap: Option<u64>,
+    /// Swap on zram, which `meminfo` does not tell apart: see [`super::zram`].
+    pub zram: Option<ZramFacts>,
 }
 
 /// What "available memory" means.
@@ -51,6 +56,30 @@ impl MemInfo {
             Measure::WorkingSet => self.working_set_available(),
             Measure::MemAvailable => self.available,
         }
+    }
+
+    /// Bytes that swap can still take off memory; `None` without swap, or when it is not told: see [`ebb_policy::swap`].
+    #[must_use]
+    pub fn swap_available(&self) -> Option<u64> {
+        ebb_policy::swap::available(self.swap_total, self.swap_free, self.zram)
+    }
+
+    /// Available memory and swap together, bytes; without swap memory alone.
+    #[must_use]
+    pub fn with_swap_available(&self, measure: Measure) -> Option<u64> {
+        let swap = match self.swap_total? {
+            0 => 0,
+            _ => self.swap_available()?,
+        };
+        Some(self.available_by(measure)?.saturating_add(swap))
+    }
+
+    /// Memory that zswap and zram take for swapped pages, bytes; `None` when neither is told.
+    #[must_use]
+    pub fn swap_in_memory(&self) -> Option<u64> {
+        let zram = self.zram.and_then(|zram| zram.memory);
+        let parts = [zram, self.zswap].into_iter().flatten();
+        parts.reduce(u64::saturating_add)
     }
 
     /// Parses the file's text.
@@ -78,6 +107,7 @@ impl MemInfo {
                 "SUnreclaim" => &mut info.slab_unreclaimable,
                 "SwapTotal" => &mut info.swap_total,
                 "SwapFree" => &mut info.swap_free,
+                "Zswap" => &mut info.zswap,
                 _ => continue,
             };
             let kib = rest.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());

@@ -2,30 +2,39 @@
 //!
 //! ```text
 //!  /proc/meminfo, loadavg, pressure ─► node   ─┐
+//!  /proc/swaps, zram's mm_stat      ─► zram   ─┤
 //!  cgroup v2 tree                   ─► cgroup ─┼─► state
 //!  /proc/PID (cgroup v1 hosts)      ─► process─┤
-//!  filesystems, logs, manifests     ─► disk, logs, manifests, usage ─┤
+//!  filesystems, logs, manifests     ─► disk, pod_dirs, logs, manifests, usage ─┤
 //!  the container runtime            ─► runtime ─┘
 //! ```
 //! Each reader takes its root directory as an argument ([`Roots`]), so a fake node is a temporary directory.
 //! What the kernel does not offer is `None`; nothing here guesses.
 //! Deliberately elsewhere: BPF (the crate `ebb-probes`), and every write (`act`).
 
+pub mod block;
 pub mod cgroup;
+pub mod custody;
+pub mod descriptors;
 pub mod disk;
 pub mod file;
 pub mod host;
 pub mod logs;
 pub mod manifests;
+pub mod members;
 pub mod meminfo;
 pub mod node;
+pub mod pod_dirs;
 pub mod process;
 pub mod psi;
 mod quota;
+pub mod role;
 pub mod runtime;
 pub mod sweep;
 pub mod tree;
 pub mod usage;
+mod walk;
+pub mod zram;
 
 use std::path::PathBuf;
 

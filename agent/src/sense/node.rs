@@ -1,9 +1,10 @@
 //! The node as a whole: one cheap reading of what the node-level signals need.
 
 use super::Roots;
-use super::file::{KeptFile, read_once};
+use super::file::KeptFile;
 use super::meminfo::MemInfo;
 use super::psi::Stall;
+use super::zram::ZramSensor;
 use crate::clock::Boot;
 use std::io;
 
@@ -39,7 +40,9 @@ pub struct NodeSensor {
     loadavg: Option<KeptFile>,
     memory_pressure: Option<KeptFile>,
     io_pressure: Option<KeptFile>,
-    task_limit: Option<u64>,
+    /// `pid_max` and `threads-max`: read anew each time, because both can be changed while the node runs.
+    task_limits: [Option<KeptFile>; 2],
+    zram: ZramSensor,
     buffer: Vec<u8>,
 }
 
@@ -55,7 +58,8 @@ impl NodeSensor {
             loadavg: kept("loadavg"),
             memory_pressure: kept("pressure/memory"),
             io_pressure: kept("pressure/io"),
-            task_limit: task_limit(roots),
+            task_limits: [kept("sys/kernel/pid_max"), kept("sys/kernel/threads-max")],
+            zram: ZramSensor::open(roots),
             buffer: Vec::new(),
         })
     }
@@ -75,15 +79,16 @@ impl NodeSensor {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_headroom(&mut self) -> io::Result<NodeReading> {
-        let memory = MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)?;
+        let memory = self.read_memory()?;
         let at = Boot::now();
         let buffer = &mut self.buffer;
         let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));
+        let task_limit = task_limit(&self.task_limits, buffer);
         Ok(NodeReading {
             at,
             memory,
             tasks,
-            task_limit: self.task_limit,
+            task_limit,
             memory_stall: Stall::default(),
             io_stall: Stall::default(),
         })
@@ -99,12 +104,14 @@ impl NodeSensor {
         (stall(&self.memory_pressure), stall(&self.io_pressure))
     }
 
-    /// Reads memory alone: the cheapest look there is, for re-checking need just before acting.
+    /// Reads memory and swap alone: the cheapest look there is, for re-checking need just before acting.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_memory(&mut self) -> io::Result<MemInfo> {
-        MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)
+        let mut memory = MemInfo::parse(self.meminfo.read_value(&mut self.buffer)?)?;
+        memory.zram = self.zram.read(memory.swap_total, &mut self.buffer);
+        Ok(memory)
     }
 }
 
@@ -114,14 +121,15 @@ fn parse_tasks(text: &str) -> Option<u64> {
 }
 
 /// min(`pid_max`, `threads-max`), as the kubelet computes the capacity of `pid.available`.
-fn task_limit(roots: &Roots) -> Option<u64> {
-    let read = |name: &str| {
-        read_once(&roots.proc.join("sys/kernel").join(name)).ok()?.trim().parse::<u64>().ok()
-    };
-    match (read("pid_max"), read("threads-max")) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
+///
+/// A file that is there and cannot be read makes the limit unknown: the other one may be the larger.
+fn task_limit(files: &[Option<KeptFile>], buffer: &mut Vec<u8>) -> Option<u64> {
+    let mut lowest: Option<u64> = None;
+    for file in files.iter().flatten() {
+        let limit = file.read_value(buffer).ok()?.trim().parse::<u64>().ok()?;
+        lowest = Some(lowest.map_or(limit, |other| other.min(limit)));
     }
+    lowest
 }
 
 #[cfg(test)]
@@ -142,6 +150,27 @@ mod tests {
         let reading = NodeSensor::open(&roots).unwrap().read().unwrap();
         assert_eq!(reading.memory_stall, Stall::default());
         assert_eq!((reading.tasks, reading.task_limit), (None, None));
+    }
+
+    #[test]
+    fn a_limit_of_task_ids_that_is_raised_or_lowered_counts_from_the_next_reading_on() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("sys/kernel")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("meminfo", "MemTotal: 100 kB\n");
+        write("loadavg", "0.00 0.01 0.05 1/123 4567\n");
+        write("sys/kernel/pid_max", "1000\n");
+        write("sys/kernel/threads-max", "2000\n");
+        let roots = Roots { proc: dir.path().into(), cgroup: dir.path().into() };
+        let mut sensor = NodeSensor::open(&roots).unwrap();
+        let mut available = || sensor.read_headroom().unwrap().pids_available();
+        assert_eq!(available(), Some(877));
+        write("sys/kernel/pid_max", "4194304\n");
+        assert_eq!(available(), Some(1877));
+        write("sys/kernel/threads-max", "200\n");
+        assert_eq!(available(), Some(77));
+        write("sys/kernel/threads-max", "\n");
+        assert_eq!(available(), None, "one that cannot be told is not the higher one");
     }
 
     #[test]

@@ -79,54 +79,12 @@ impl Process {
 /// `/proc/PID/oom_score_adj`, -1000 to 1000; `None` when the process is gone.
 #[must_use]
 pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
-    read_once(&proc.join(pid.to_string()).join("oom_score_adj")).ok()?.trim().parse().ok()
-}
-
-/// A part that a process plays on the node and that forbids ending it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guardian {
-    /// The container runtime, one of its shims, or a pod's sandbox.
-    Runtime,
-    /// The kubelet, or a distribution of Kubernetes that has it inside.
-    Kubelet,
-}
-
-/// Command names as the kernel cuts them, at 15 bytes.
-const RUNTIMES: [&str; 6] =
-    ["containerd", "containerd-shim", "dockerd", "crio", "conmon", "podman"];
-const KUBELETS: [&str; 5] = ["kubelet", "k3s-server", "k3s-agent", "kubelite", "rke2"];
-
-/// Larger than any sandbox process: what calls itself `pause` and holds more is not one.
-const SANDBOX_AT_MOST: u64 = 16 << 20;
-
-impl Guardian {
-    /// The part that `process` plays.
-    ///
-    /// A name alone proves nothing, since any workload may choose its own: a runtime or kubelet also lives in the mount namespace of init, and a sandbox is tiny.
-    /// Where the namespaces cannot be read the name is believed: sparing one too many is the lesser harm.
-    #[must_use]
-    pub fn of(process: &Process, proc: &Path) -> Option<Self> {
-        let name = process.comm.as_str();
-        if name == "pause" {
-            return (process.rss <= SANDBOX_AT_MOST).then_some(Self::Runtime);
-        }
-        let guardian = if RUNTIMES.contains(&name) {
-            Self::Runtime
-        } else if KUBELETS.contains(&name) {
-            Self::Kubelet
-        } else {
-            return None;
-        };
-        let namespace = |pid: i32| std::fs::read_link(proc.join(format!("{pid}/ns/mnt"))).ok();
-        match (namespace(1), namespace(process.id.pid)) {
-            (Some(init), Some(own)) if init != own => None,
-            _ => Some(guardian),
-        }
-    }
+    let text = read_once(&proc.join(pid.to_string()).join("oom_score_adj")).ok()?;
+    text.trim().parse().ok().filter(|score| (-1000..=1000).contains(score))
 }
 
 /// The kernel's page size, in bytes.
-fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     // SAFETY: sysconf has no preconditions; it reads a constant of the process.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
@@ -150,31 +108,6 @@ mod tests {
     fn a_cut_file_is_no_process() {
         assert_eq!(Process::parse("17 (a) S 1 17", 4096), None);
         assert_eq!(Process::parse("", 4096), None);
-    }
-
-    #[test]
-    fn a_name_alone_makes_no_guardian() {
-        let proc = tempfile::tempdir().unwrap();
-        for (pid, namespace) in [(1, "mnt:[1]"), (20, "mnt:[1]"), (21, "mnt:[2]")] {
-            let ns = proc.path().join(format!("{pid}/ns"));
-            std::fs::create_dir_all(&ns).unwrap();
-            std::os::unix::fs::symlink(namespace, ns.join("mnt")).unwrap();
-        }
-        let process = |pid, comm: &str, rss| Process {
-            id: ProcessId { pid, start: 1 },
-            parent: 1,
-            comm: comm.to_owned(),
-            state: 'S',
-            threads: 1,
-            rss,
-        };
-        let of = |p: Process| Guardian::of(&p, proc.path());
-        assert_eq!(of(process(20, "containerd-shim", 0)), Some(Guardian::Runtime));
-        assert_eq!(of(process(21, "kubelet", 0)), None, "it lives in a container");
-        assert_eq!(of(process(22, "kubelet", 0)), Some(Guardian::Kubelet), "cannot be told");
-        assert_eq!(of(process(21, "pause", 1 << 20)), Some(Guardian::Runtime));
-        assert_eq!(of(process(21, "pause", 1 << 30)), None, "no sandbox is that large");
-        assert_eq!(of(process(20, "worker", 0)), None);
     }
 
     #[test]

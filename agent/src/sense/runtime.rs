@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!  list sandboxes, containers ─┐                        every change, and once a minute
-//!  status of those that run ───┼─► Inventory            once for each: cgroup, mounted images
+//!  status of what is not dead ─┼─► Inventory            once for each: cgroup, mounted images
 //!  list images, layers ────────┘                        when images change, and when disk matters
 //! ```
 //! [`Reader`] remembers only what saves it from asking twice, and forgets what is no longer listed.
 //! It runs where waiting harms nobody (see `run/session`), never in the loop.
 
+use super::pod_dirs::{Figure, PodSizes};
 use crate::clock::{Boot, Clock};
 use ebb_cri::{Error, ImageUse, PieceKind, Runtime};
 use ebb_policy::Time;
 use ebb_policy::cgroups::pod::Asked;
-use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox, VolumeStats};
+use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -81,18 +82,9 @@ pub struct Images {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Writable layers, by container id.
-    pub layers: BTreeMap<String, FsUsage>,
+    pub layers: BTreeMap<String, Figure>,
     /// The rest, by UID of the pod.
-    pub pods: BTreeMap<String, PodDisk>,
-}
-
-/// What one pod takes up besides its writable layers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodDisk {
-    /// Logs, by name of the container.
-    pub logs: BTreeMap<String, FsUsage>,
-    /// Volumes on local disk.
-    pub volumes: Vec<VolumeStats>,
+    pub pods: BTreeMap<String, PodSizes>,
 }
 
 /// What need not be asked again of something that runs.
@@ -123,16 +115,19 @@ const ASKED_AT_MOST: usize = 512;
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(60);
 const ASKED_AGAIN_AT_MOST: usize = 64;
 
-/// What writable layers take up, by container id. A runtime may take seconds to measure it.
+/// What writable layers take up, by container id, each as of the moment that the runtime names; one that names none may have measured at any time. A runtime may take seconds to measure it.
 ///
 /// # Errors
 /// When the runtime does not say.
-pub async fn writable_layers(runtime: &Runtime) -> Result<BTreeMap<String, FsUsage>, Error> {
+pub async fn writable_layers(runtime: &Runtime) -> Result<BTreeMap<String, Figure>, Error> {
     let usage = runtime.container_usage().await?;
     let layer = |container: ebb_cri::ContainerUsage| {
         let layer = container.writable_layer?;
         let usage = FsUsage { used_bytes: layer.bytes, inodes_used: layer.inodes };
-        Some((container.id, usage))
+        let age = layer.at.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+        let age = age.and_then(|age| u64::try_from(age.as_nanos()).ok());
+        let at = age.map_or(Boot(0), |age| Boot(Boot::now().0.saturating_sub(age)));
+        Some((container.id, Figure { usage, at }))
     };
     Ok(usage.into_iter().filter_map(layer).collect())
 }
@@ -229,7 +224,9 @@ impl Reader {
                 continue;
             }
             left -= 1;
-            if let Ok(status) = self.runtime.sandbox(&sandbox.id).await {
+            let status = self.runtime.sandbox(&sandbox.id).await;
+            let status = status.inspect_err(|error| tracing::debug!(%error, "no status"));
+            if let Ok(status) = status {
                 let cgroup = status.cgroup.as_deref().map(below_mount);
                 let settled =
                     Settled { at: now, cgroup, mounts: Vec::new(), asked: Asked::default() };
@@ -238,7 +235,11 @@ impl Reader {
         }
         let mut again = ASKED_AGAIN_AT_MOST;
         for container in containers {
-            let runs = container.state == ebb_cri::ContainerState::Running;
+            // One that was made runs before the runtime says so: where, it says already.
+            let runs = matches!(
+                container.state,
+                ebb_cri::ContainerState::Created | ebb_cri::ContainerState::Running
+            );
             let left = match self.settled.get(&container.id) {
                 Some(settled) if now.since(settled.at) < ASKED_AGAIN_AFTER => continue,
                 Some(_) => &mut again,
@@ -248,7 +249,9 @@ impl Reader {
                 continue;
             }
             *left -= 1;
-            if let Ok(status) = self.runtime.container(&container.id).await {
+            let status = self.runtime.container(&container.id).await;
+            let status = status.inspect_err(|error| tracing::debug!(%error, "no status"));
+            if let Ok(status) = status {
                 let ebb_cri::Resources { cpu_shares, cpu_quota, memory_limit, oom_score_adj } =
                     status.resources;
                 let settled = Settled {

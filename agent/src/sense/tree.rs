@@ -11,8 +11,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Deeper than any real tree: a scan stops here rather than follow a hierarchy built to exhaust it.
-const MAX_DEPTH: usize = 64;
+/// Deeper than any real tree: what lies below counts as a part of the cgroup at this depth, which is a workload then.
+pub const MAX_DEPTH: usize = 64;
+
+/// Longest path, in bytes, that is looked below: with a name and a file behind it, it still is one that the kernel takes.
+const MAX_PATH: usize = 3072;
+
+/// Length of the ids that containerd, CRI-O, Docker and podman give containers.
+const ID_LENGTH: usize = 64;
 
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +29,7 @@ pub struct Node {
     pub path: PathBuf,
     /// Some process lives in this cgroup or below.
     pub populated: bool,
-    /// Some process lives in this cgroup itself.
+    /// Some process lives in this cgroup itself, or has not exited for good.
     pub has_processes: bool,
     /// `memory.oom.group` is 1: the kernel too treats everything below as one thing.
     pub oom_group: bool,
@@ -34,6 +40,8 @@ pub struct Node {
 pub struct Tree {
     root: PathBuf,
     nodes: BTreeMap<u64, Node>,
+    /// The same by path: whatever is below a cgroup follows it here.
+    by_path: BTreeMap<PathBuf, u64>,
 }
 
 impl Tree {
@@ -44,10 +52,10 @@ impl Tree {
     /// # Errors
     /// Only what makes `root` itself unreadable.
     pub fn scan(root: &Path) -> io::Result<Self> {
-        let mut tree = Self { root: root.to_owned(), nodes: BTreeMap::new() };
+        let mut tree = Self { root: root.to_owned(), ..Self::default() };
         let root_id = std::fs::metadata(root)?.ino();
         std::fs::read_dir(root)?;
-        tree.nodes.insert(
+        tree.put(
             root_id,
             Node {
                 parent: root_id,
@@ -57,23 +65,25 @@ impl Tree {
                 oom_group: false,
             },
         );
-        tree.scan_below(root_id, Path::new(""), 0);
+        tree.scan_below(root_id);
         Ok(tree)
     }
 
-    fn scan_below(&mut self, parent: u64, path: &Path, depth: usize) {
-        if depth >= MAX_DEPTH {
-            return;
-        }
-        let Ok(entries) = std::fs::read_dir(self.root.join(path)) else { return };
-        for entry in entries.flatten() {
-            if !entry.file_type().is_ok_and(|t| t.is_dir()) {
-                continue;
+    fn scan_below(&mut self, root: u64) {
+        let mut pending = vec![(root, PathBuf::new())];
+        while let Some((parent, path)) = pending.pop() {
+            let Ok(entries) = std::fs::read_dir(self.root.join(&path)) else { continue };
+            for entry in entries.flatten() {
+                if !entry.file_type().is_ok_and(|t| t.is_dir()) {
+                    continue;
+                }
+                let child = path.join(entry.file_name());
+                let id = entry.ino();
+                self.insert(id, parent, child.clone());
+                if !is_deepest(&child) {
+                    pending.push((id, child));
+                }
             }
-            let child = path.join(entry.file_name());
-            let id = entry.ino();
-            self.insert(id, parent, child.clone());
-            self.scan_below(id, &child, depth + 1);
         }
     }
 
@@ -84,12 +94,26 @@ impl Tree {
         let node = Node {
             parent,
             populated,
-            has_processes: populated
-                && read_once(&dir.join("cgroup.procs")).is_ok_and(|t| !t.trim().is_empty()),
+            has_processes: populated && has_processes(&dir),
             oom_group: read_once(&dir.join("memory.oom.group")).is_ok_and(|t| t.trim() == "1"),
             path,
         };
-        self.nodes.insert(id, node);
+        self.put(id, node);
+    }
+
+    /// Notes a cgroup under its id and its path; whatever had either of them before is forgotten.
+    fn put(&mut self, id: u64, node: Node) {
+        let path = node.path.clone();
+        if let Some(before) = self.nodes.insert(id, node)
+            && before.path != path
+        {
+            self.by_path.remove(&before.path);
+        }
+        if let Some(other) = self.by_path.insert(path, id)
+            && other != id
+        {
+            self.nodes.remove(&other);
+        }
     }
 
     /// Looks again at the cgroup `id`, said by an event to be at `path` below the mount, and forgets it if another or none is there now.
@@ -100,8 +124,8 @@ impl Tree {
         if !found {
             return self.forget(id);
         }
-        let parent = path.parent().and_then(|p| self.id_of(p));
-        let Some(parent) = parent else { return false };
+        let above = path.parent().filter(|above| !is_deepest(above));
+        let Some(parent) = above.and_then(|above| self.id_of(above)) else { return false };
         let before = self.nodes.get(&id).cloned();
         self.insert(id, parent, path.to_owned());
         before.as_ref() != self.nodes.get(&id)
@@ -110,14 +134,23 @@ impl Tree {
     /// Forgets the cgroup `id` and everything below it; returns whether it was known.
     pub fn forget(&mut self, id: u64) -> bool {
         let Some(gone) = self.nodes.remove(&id) else { return false };
-        self.nodes.retain(|_, node| !node.path.starts_with(&gone.path));
+        // Paths are ordered by their parts, so what is below stands right behind.
+        let from = self.by_path.range(gone.path.clone()..);
+        let below: Vec<(PathBuf, u64)> = from
+            .take_while(|(path, _)| path.starts_with(&gone.path))
+            .map(|(path, id)| (path.clone(), *id))
+            .collect();
+        for (path, id) in below {
+            self.by_path.remove(&path);
+            self.nodes.remove(&id);
+        }
         true
     }
 
     /// The cgroup at `path` below the mount.
     #[must_use]
     pub fn id_of(&self, path: &Path) -> Option<u64> {
-        self.nodes.iter().find(|(_, n)| n.path == path).map(|(id, _)| *id)
+        self.by_path.get(path).copied()
     }
 
     /// The cgroup `id`.
@@ -153,7 +186,7 @@ impl Tree {
     ///
     /// From the root down, the first of these wins and nothing below it is looked at:
     /// a path that `chosen` accepts (the operator's own list, which then replaces all that follows);
-    /// a systemd service or scope, unless a tree is delegated to it (`user@1000.service`); a cgroup marked `memory.oom.group`; a cgroup with processes of its own.
+    /// a systemd service or scope, unless a tree is delegated to it (`user@1000.service`); a cgroup marked `memory.oom.group`; a cgroup with processes of its own; one so deep that nothing below it is followed.
     /// Slices and pods only hold others: below a pod each container counts by itself, so that a payload can be ended without the sandbox beside it.
     /// A workload without any process is left out.
     pub fn workloads(&self, chosen: Option<&dyn Fn(&Path) -> bool>) -> Vec<u64> {
@@ -193,7 +226,7 @@ impl Node {
         let name = self.path.file_name().unwrap_or_default().as_bytes();
         let is_unit = name.ends_with(b".service") || name.ends_with(b".scope");
         let is_delegated = name.starts_with(b"user@") && !is_leaf;
-        is_unit && !is_delegated || self.oom_group || self.has_processes
+        is_unit && !is_delegated || self.oom_group || self.has_processes || is_deepest(&self.path)
     }
 
     /// UID of the pod to which this cgroup belongs, by the names above it.
@@ -201,6 +234,21 @@ impl Node {
     pub fn pod_uid(&self) -> Option<String> {
         self.path.iter().rev().find_map(|name| pod_uid(name.as_bytes()))
     }
+}
+
+/// Whether a populated cgroup has processes of its own.
+///
+/// The kernel lists no process that is exiting (since Linux 7.0), so one without cgroups below has some though it lists none.
+fn has_processes(dir: &Path) -> bool {
+    let lists_some = || read_once(&dir.join("cgroup.procs")).is_ok_and(|t| !t.trim().is_empty());
+    // A directory has a link from each that is directly below it, and two more.
+    let has_none_below = || std::fs::metadata(dir).is_ok_and(|m| m.nlink() <= 2);
+    lists_some() || has_none_below()
+}
+
+/// Whether nothing below the cgroup at `path` is followed.
+fn is_deepest(path: &Path) -> bool {
+    path.as_os_str().len() >= MAX_PATH || path.iter().count() >= MAX_DEPTH
 }
 
 /// The pod UID in a cgroup name as the kubelet writes it: `pod<UID>` (cgroupfs driver), `kubepods[-<qos>]-pod<UID>.slice` with `_` for `-` (systemd driver).
@@ -218,6 +266,16 @@ pub fn pod_uid(name: &[u8]) -> Option<String> {
         };
     let hex = |s: &str| s.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     ((uid.len() == 36 || uid.len() == 32) && hex(&uid)).then_some(uid)
+}
+
+/// The container's id in the name of its cgroup: `ID`, `RUNTIME-ID.scope` where systemd makes the cgroups, `kata_ID`.
+#[must_use]
+pub fn container_id(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let id = name.rsplit(['-', '_']).next()?;
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (id.len() == ID_LENGTH && id.bytes().all(is_hex)).then_some(id)
 }
 
 #[cfg(test)]

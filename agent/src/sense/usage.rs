@@ -7,17 +7,14 @@
 //! ```
 //! A walk of a large directory costs seconds of disk and processor, so it is never done in one go: each [`Survey::step`] looks at no more entries than it is allowed, and the next goes on from there.
 //! Until a directory has been walked once its usage is not known; from then on the last whole walk stands.
-//! Links are not followed, other filesystems not entered, and a file with several names in one directory counts once.
+//! How a directory is walked that its owner changes meanwhile is in `sense::walk`.
 
+use super::pod_dirs::Figure;
 use super::quota;
-use ebb_policy::snapshot::FsUsage;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, ReadDir};
-use std::os::unix::fs::MetadataExt as _;
+use super::walk::{Walk, open_dir};
+use crate::clock::Boot;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Files with several names that are told apart in one directory; those beyond count once for each name.
-const LINKED_AT_MOST: usize = 100_000;
 
 /// Walks directories in turn, again and again.
 #[derive(Debug, Default)]
@@ -25,10 +22,18 @@ pub struct Survey {
     dirs: Vec<PathBuf>,
     /// Which is next, once the present walk is done.
     next: usize,
-    walk: Option<Walk>,
+    walk: Option<Begun>,
     /// Projects that belong to one of the directories alone; looked up once a round.
     projects: Option<BTreeMap<PathBuf, u32>>,
-    found: BTreeMap<PathBuf, FsUsage>,
+    found: BTreeMap<PathBuf, Figure>,
+}
+
+/// A walk that is under way, of which directory, and since when.
+#[derive(Debug)]
+struct Begun {
+    dir: PathBuf,
+    at: Boot,
+    walk: Walk,
 }
 
 impl Survey {
@@ -55,8 +60,8 @@ impl Survey {
             of_one_alone(dirs.iter().filter_map(of).collect())
         });
         while left > 0 {
-            let walk = match &mut self.walk {
-                Some(walk) => walk,
+            let begun = match &mut self.walk {
+                Some(begun) => begun,
                 None => {
                     let Some(dir) = self.dirs.get(self.next) else {
                         self.next = 0;
@@ -64,35 +69,34 @@ impl Survey {
                         return true;
                     };
                     self.next += 1;
+                    let at = Boot::now();
                     let usage = projects.get(dir).and_then(|project| quota::usage(dir, *project));
                     if let Some(usage) = usage {
-                        self.found.insert(dir.clone(), usage);
+                        self.found.insert(dir.clone(), Figure { usage, at });
                         left -= 1;
                         continue;
                     }
-                    self.walk.insert(Walk::begin(dir))
+                    let Ok(walk) = open_dir(dir).and_then(Walk::begin) else {
+                        // It is not there: nothing is known, which is not the same as nothing being used.
+                        self.found.remove(dir);
+                        left -= 1;
+                        continue;
+                    };
+                    self.walk.insert(Begun { dir: dir.clone(), at, walk })
                 }
             };
-            if walk.go_on(&mut left)
-                && let Some(walk) = self.walk.take()
+            if begun.walk.go_on(&mut left)
+                && let Some(Begun { dir, at, walk }) = self.walk.take()
             {
-                match walk.device {
-                    Some(_) => {
-                        self.found.insert(walk.dir.clone(), walk.usage());
-                    }
-                    // It is not there: nothing is known, which is not the same as nothing being used.
-                    None => {
-                        self.found.remove(&walk.dir);
-                    }
-                }
+                self.found.insert(dir, Figure { usage: walk.usage(), at });
             }
         }
         false
     }
 
-    /// What a directory takes up; `None` before its first whole walk.
+    /// What a directory takes up, as of the beginning of the last whole walk; `None` before the first.
     #[must_use]
-    pub fn usage(&self, dir: &Path) -> Option<FsUsage> {
+    pub fn usage(&self, dir: &Path) -> Option<Figure> {
         self.found.get(dir).copied()
     }
 }
@@ -107,77 +111,10 @@ fn of_one_alone(mut projects: BTreeMap<PathBuf, u32>) -> BTreeMap<PathBuf, u32> 
     projects
 }
 
-/// A walk that is under way.
-#[derive(Debug)]
-struct Walk {
-    dir: PathBuf,
-    /// Device of the directory; `None` when it is not there.
-    device: Option<u64>,
-    /// Directories that are being read, the innermost last.
-    open: Vec<ReadDir>,
-    linked: BTreeSet<u64>,
-    bytes: u64,
-    inodes: u64,
-}
-
-/// Directories that are nested deeper are left out: each level keeps one open.
-const DEEPEST: usize = 256;
-
-impl Walk {
-    fn begin(dir: &Path) -> Self {
-        let about = fs::symlink_metadata(dir).ok().filter(fs::Metadata::is_dir);
-        let open = about.as_ref().and_then(|_| fs::read_dir(dir).ok());
-        Self {
-            dir: dir.to_owned(),
-            device: about.as_ref().map(std::os::unix::fs::MetadataExt::dev),
-            open: open.into_iter().collect(),
-            linked: BTreeSet::new(),
-            bytes: about.as_ref().map_or(0, |about| about.blocks() * 512),
-            inodes: u64::from(about.is_some()),
-        }
-    }
-
-    /// Looks at entries until there are none left (true) or `left` is used up (false).
-    fn go_on(&mut self, left: &mut u64) -> bool {
-        while let Some(dir) = self.open.last_mut() {
-            if *left == 0 {
-                return false;
-            }
-            *left -= 1;
-            let Some(entry) = dir.next() else {
-                self.open.pop();
-                continue;
-            };
-            // What vanishes while it is looked at takes up nothing.
-            let Ok(entry) = entry else { continue };
-            let Ok(about) = entry.metadata() else { continue };
-            if Some(about.dev()) != self.device {
-                continue;
-            }
-            let has_other_names = !about.is_dir() && about.nlink() > 1;
-            if has_other_names
-                && self.linked.len() < LINKED_AT_MOST
-                && !self.linked.insert(about.ino())
-            {
-                continue;
-            }
-            self.bytes = self.bytes.saturating_add(about.blocks().saturating_mul(512));
-            self.inodes += 1;
-            if about.is_dir() && self.open.len() < DEEPEST {
-                self.open.extend(fs::read_dir(entry.path()));
-            }
-        }
-        true
-    }
-
-    fn usage(&self) -> FsUsage {
-        FsUsage { used_bytes: Some(self.bytes), inodes_used: Some(self.inodes) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -206,7 +143,7 @@ mod tests {
             assert!(steps < 100);
         }
         assert!(steps >= 3, "{steps}");
-        let usage = survey.usage(&a).unwrap();
+        let usage = survey.usage(&a).unwrap().usage;
         // Two directories, ten files one of which has a second name, a link.
         assert_eq!(usage.inodes_used, Some(13));
         assert!((200_000..260_000).contains(&usage.used_bytes.unwrap()), "{usage:?}");

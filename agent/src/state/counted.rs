@@ -6,13 +6,10 @@ use super::NodeState;
 use super::pods::plus_counted;
 use super::tracked::Tracked;
 use crate::clock::Boot;
-use crate::sense::tree::Tree;
+use crate::sense::tree::{MAX_DEPTH, Tree};
 use ebb_policy::snapshot::Counted;
 use ebb_probes::{CgroupTotals, Totals};
 use std::collections::BTreeMap;
-
-/// Deeper than any real tree.
-const MAX_DEPTH: usize = 64;
 
 impl NodeState {
     /// Takes in what the probes had counted by `at`.
@@ -55,7 +52,7 @@ fn workload_of<'a>(
     workloads: &'a mut BTreeMap<u64, Tracked>,
 ) -> Option<&'a mut Tracked> {
     let mut at = cgroup;
-    for _ in 0..MAX_DEPTH {
+    for _ in 0..=MAX_DEPTH {
         if workloads.contains_key(&at) {
             return workloads.get_mut(&at);
         }

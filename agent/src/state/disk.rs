@@ -46,6 +46,14 @@ impl Disk {
         self.reading.as_ref()
     }
 
+    /// The last reading with the filesystems of the node, the images and the writable layers in it.
+    #[must_use]
+    pub fn filesystems(&self) -> Option<(&DiskReading, [Option<&FsReading>; 3])> {
+        let reading = self.reading.as_ref()?;
+        let (node, images, layers) = filesystems(reading);
+        Some((reading, [node, images, layers]))
+    }
+
     /// What is left by a signal on disk; `None` for any other, and for what could not be read.
     #[must_use]
     pub fn available(&self, signal: Signal) -> Option<u64> {
@@ -58,9 +66,11 @@ impl Disk {
             Signal::ImageFsInodesFree => images?.inodes_free,
             Signal::ContainerFsAvailable => Some(layers?.available),
             Signal::ContainerFsInodesFree => layers?.inodes_free,
-            Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable | Signal::PidAvailable => {
-                None
-            }
+            Signal::MemoryAvailable
+            | Signal::AllocatableMemoryAvailable
+            | Signal::SwapAvailable
+            | Signal::MemoryWithSwapAvailable
+            | Signal::PidAvailable => None,
         }
     }
 
@@ -73,6 +83,7 @@ impl Disk {
             inodes_free: fs.inodes_free,
             inodes: fs.inodes,
             observed_at: Some(clock.time(reading.at)),
+            fall: None,
         };
         let (node, images, layers) = filesystems(reading);
         snapshot.node.node_fs = node.map(facts);
@@ -128,6 +139,7 @@ mod tests {
             node: Ok(fs(1, 400)),
             images: images.map(Ok),
             layers: layers.map(Ok),
+            pods: None,
         });
         let mut snapshot = Snapshot::at(Time(0));
         disk.fill(&mut snapshot, &Clock::anchored_now());

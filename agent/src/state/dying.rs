@@ -6,11 +6,13 @@
 //!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
 //! Until its deadline a departure counts as memory that is coming back, so nothing more is chosen for the same need.
+//! What terminates is the cgroups that were killed, never a pod's UID: what its kubelet starts under the same UID is a candidate at once.
+//! In a dry run nothing terminates: the would-be victim counts with what it holds now, for as long as it runs.
 //! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
 
 use crate::act::Target;
 use crate::clock::{Boot, Clock};
-use crate::sense::cgroup::Cgroup;
+use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::{Process, ProcessId};
 use ebb_policy::snapshot::{Dying, Workload, WorkloadKey};
 use ebb_policy::{Millis, Signal};
@@ -20,7 +22,7 @@ use std::time::Duration;
 /// How long a killed workload may take before it no longer counts as coming back: exiting under memory pressure takes reclaim of its own.
 const KILLED_COUNTS_FOR: Duration = Duration::from_secs(3);
 
-/// How long a dry run takes its own word for done.
+/// How far ahead the deadline of a would-be victim of a dry run always is: it counts for as long as it runs.
 const PRETENDED_COUNTS_FOR: Duration = Duration::from_secs(30);
 
 /// How long a departure that missed its deadline is remembered, so that it is not chosen again at once.
@@ -28,6 +30,9 @@ const STUCK_FOR: Duration = Duration::from_secs(60);
 
 /// How long a pod that has ended counts as giving back what it has on disk: its containers are removed after its end.
 const REMAINS_COUNT_FOR: Duration = Duration::from_secs(30);
+
+/// How long an eviction is remembered after its victim has terminated: what is started again in its place ranks first among equals.
+const EVICTED_FOR: Duration = Duration::from_secs(600);
 
 /// What of a departure is still there; both only ever fall once everything in it has been killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +42,7 @@ struct Left {
 }
 
 /// One workload on its way out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Departure {
     /// Who it is.
     pub key: WorkloadKey,
@@ -65,8 +70,26 @@ pub struct Departure {
 #[derive(Debug, Default)]
 pub struct Departures {
     all: Vec<Departure>,
-    /// Pods of which nothing runs any more, and since when: their memory is back, their disk comes back.
-    ended: Vec<(WorkloadKey, Boot)>,
+    /// Victims that have terminated, the oldest first.
+    evicted: Vec<Evicted>,
+}
+
+/// A victim that has terminated.
+#[derive(Debug)]
+struct Evicted {
+    key: WorkloadKey,
+    /// When it was seen to have terminated.
+    at: Boot,
+    /// The cgroups of a pod that were killed.
+    killed: Vec<u64>,
+}
+
+impl Evicted {
+    /// Whether `workload` is what was evicted, or what was started again in its place.
+    fn is_by(&self, workload: &WorkloadKey) -> bool {
+        let WorkloadKey { name, uid, cgroup: _, process } = workload;
+        process.is_none() && *name == self.key.name && *uid == self.key.uid
+    }
 }
 
 impl Departures {
@@ -83,7 +106,7 @@ impl Departures {
         let chosen = Boot::now();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
-        self.all.retain(|d| d.key != key);
+        self.all.retain(|d| d.target != target);
         self.all.push(Departure {
             key,
             target,
@@ -104,12 +127,11 @@ impl Departures {
         self.all.retain(|d| &d.target != target);
     }
 
-    /// Notes that nothing was done about `target` because of a dry run: it counts for a while as if it had been, so that the same is not decided again at every look.
+    /// Notes that nothing was done about `target` because of a dry run: what it holds counts as freed for as long as it runs, as it would be had it been evicted.
     pub fn only_pretended(&mut self, target: &Target) {
         if let Some(departure) = self.all.iter_mut().find(|d| &d.target == target) {
             departure.pretended = true;
             departure.kill_at = None;
-            departure.deadline = departure.chosen.plus(PRETENDED_COUNTS_FOR);
         }
     }
 
@@ -122,16 +144,36 @@ impl Departures {
         }
     }
 
-    /// Whether anything is on its way out.
+    /// Whether nothing is on its way out; a would-be victim of a dry run is not.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.iter().all(|d| d.pretended)
+    }
+
+    /// Whether a dry run takes somebody for evicted who runs on.
+    #[must_use]
+    pub fn has_would_be_victims(&self) -> bool {
+        self.all.iter().any(|d| d.pretended)
     }
 
     /// Whether [`Departures::look`] has anything to do: something is on its way out, or was a moment ago.
     #[must_use]
     pub fn are_remembered(&self) -> bool {
-        !(self.all.is_empty() && self.ended.is_empty())
+        !(self.all.is_empty() && self.evicted.is_empty())
+    }
+
+    /// Whether somebody who was chosen for `signal` is still to be seen gone, or to miss the deadline.
+    #[must_use]
+    pub fn awaits(&self, signal: Signal) -> bool {
+        let mut own = self.all.iter().filter(|d| d.signal == Some(signal));
+        own.any(|d| !d.stuck && !d.pretended)
+    }
+
+    /// Whether one of `workloads` is still to be seen gone, or to miss the deadline.
+    #[must_use]
+    pub fn awaits_any(&self, workloads: &[WorkloadKey]) -> bool {
+        let mut own = self.all.iter().filter(|d| workloads.contains(&d.key));
+        own.any(|d| !d.stuck && !d.pretended)
     }
 
     /// The departure by `target`, if it is on its way.
@@ -156,12 +198,16 @@ impl Departures {
         let (gone, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
         self.all = rest;
-        self.ended.retain(|(_, at)| now.since(*at) < REMAINS_COUNT_FOR);
-        let pods = gone.iter().filter(|d| matches!(d.target, Target::Pod { .. }));
-        self.ended.extend(pods.map(|d| (d.key.clone(), now)));
-        self.all.retain(|d| !(d.pretended && now > d.deadline));
+        self.evicted.retain(|evicted| now.since(evicted.at) < EVICTED_FOR);
+        for departure in gone.iter().filter(|d| !d.pretended) {
+            let mut killed = Vec::new();
+            if matches!(departure.target, Target::Pod { .. }) {
+                killed.extend(cgroups_of(&departure.target).map(|(id, _)| id));
+            }
+            self.evicted.push(Evicted { key: departure.key.clone(), at: now, killed });
+        }
         let mut stuck = Vec::new();
-        for departure in &mut self.all {
+        for departure in self.all.iter_mut().filter(|d| !d.pretended) {
             if departure.left.is_none() {
                 departure.left = Left::of(&departure.target);
                 if !departure.stuck && departure.left.is_some() && now > departure.deadline {
@@ -180,39 +226,73 @@ impl Departures {
                 stuck.push(departure.clone());
             }
         }
-        self.all.retain(|d| now.since(d.deadline) < STUCK_FOR);
+        self.all.retain(|d| d.pretended || now.since(d.deadline) < STUCK_FOR);
         (gone, stuck)
     }
 
     /// When something about the departures changes by itself.
     #[must_use]
     pub fn next_change(&self) -> Option<Boot> {
-        let times = self.all.iter().filter(|d| !d.stuck);
+        let times = self.all.iter().filter(|d| !d.stuck && !d.pretended);
         times.map(|d| d.kill_at.unwrap_or(d.deadline)).min()
     }
 
-    /// How policy sees the departure of `workload`.
+    /// How policy sees what of `workload` is on its way out at `now`; `restarted` says that something of it was started since, and runs.
     #[must_use]
-    pub fn dying(&self, workload: &Workload, clock: &Clock) -> Option<Dying> {
-        let key = &workload.key;
-        let Some(departure) = self.all.iter().find(|d| &d.key == key) else {
-            let (_, at) = self.ended.iter().find(|(ended, _)| ended == key)?;
-            let deadline = clock.time(at.plus(REMAINS_COUNT_FOR));
-            return Some(Dying { since: clock.time(*at), deadline, expected_free: Some(0) });
+    pub fn dying(
+        &self,
+        workload: &Workload,
+        restarted: bool,
+        clock: &Clock,
+        now: Boot,
+    ) -> Option<Dying> {
+        let own = self.all.iter().filter(|d| d.key == workload.key);
+        own.map(|d| d.seen(workload, restarted, clock, now))
+            .reduce(together)
+            .or_else(|| self.remains(&workload.key, restarted, clock, now))
+    }
+
+    /// What an evicted pod of which nothing runs any more has to give: no memory, but its disk until it can be gone.
+    fn remains(
+        &self,
+        key: &WorkloadKey,
+        restarted: bool,
+        clock: &Clock,
+        now: Boot,
+    ) -> Option<Dying> {
+        let is_left = |e: &&Evicted| {
+            !e.killed.is_empty() && &e.key == key && now.since(e.at) < REMAINS_COUNT_FOR
         };
-        let mut deadline = clock.time(departure.deadline);
-        if !departure.stuck {
-            // It is looked at when the deadline has passed to the nanosecond, and may get another: until then it counts, also in the millisecond in which that is.
-            deadline = deadline.plus(Millis(1));
-        }
-        let is_for_memory = departure.signal.is_none_or(Signal::is_memory);
-        let expected_free = if is_for_memory {
-            departure.expected_free
-        } else {
-            // What was expected is in another unit.
-            workload.stats.as_ref().and_then(|stats| stats.memory?.working_set())
+        let left = self.evicted.iter().rev().find(is_left).filter(|_| !restarted)?;
+        Some(Dying {
+            since: clock.time(left.at),
+            deadline: clock.time(left.at.plus(REMAINS_COUNT_FOR)),
+            expected_free: Some(0),
+            restarted: false,
+            dry_run: false,
+        })
+    }
+
+    /// When the last victim terminated in whose place `workload` was started.
+    #[must_use]
+    pub fn evicted(&self, workload: &WorkloadKey) -> Option<Boot> {
+        let is_another = |evicted: &&Evicted| {
+            // A cgroup with the same id is the victim itself, not what was started in its place.
+            evicted.is_by(workload) && (workload.cgroup.is_none() || evicted.key != *workload)
         };
-        Some(Dying { since: clock.time(departure.chosen), deadline, expected_free })
+        self.evicted.iter().rev().find(is_another).map(|evicted| evicted.at)
+    }
+
+    /// Whether the cgroup `id` is on its way out, or would be but for the dry run.
+    #[must_use]
+    pub fn has(&self, id: u64) -> bool {
+        self.all.iter().any(|d| cgroups_of(&d.target).any(|(own, _)| own == id))
+    }
+
+    /// Whether the cgroup `id` was that of a pod's container that was killed, and nothing runs in it any more.
+    #[must_use]
+    pub fn had(&self, id: u64) -> bool {
+        self.evicted.iter().any(|evicted| evicted.killed.contains(&id))
     }
 
     /// The ids of cgroups that count although nothing runs in them any more: their zombies have task ids that are on their way back.
@@ -223,7 +303,58 @@ impl Departures {
     }
 }
 
+/// Two parts of one workload that are on their way out.
+fn together(one: Dying, other: Dying) -> Dying {
+    let sum = one.expected_free.zip(other.expected_free).map(|(a, b)| a.saturating_add(b));
+    Dying {
+        since: one.since.min(other.since),
+        deadline: one.deadline.max(other.deadline),
+        expected_free: sum,
+        restarted: one.restarted,
+        dry_run: one.dry_run && other.dry_run,
+    }
+}
+
 impl Departure {
+    /// How policy sees it.
+    fn seen(&self, workload: &Workload, restarted: bool, clock: &Clock, now: Boot) -> Dying {
+        let since = clock.time(self.chosen);
+        let of_the_workload = || workload.stats.as_ref().and_then(|s| s.memory?.working_set());
+        if self.pretended {
+            let held = if restarted { self.held() } else { of_the_workload() };
+            return Dying {
+                since,
+                deadline: clock.time(now.plus(PRETENDED_COUNTS_FOR)),
+                expected_free: held,
+                restarted,
+                dry_run: true,
+            };
+        }
+        let mut deadline = clock.time(self.deadline);
+        if !self.stuck {
+            // A look past the deadline may give it another: it counts until then, also in the millisecond in which that is.
+            deadline = clock.time(self.deadline.max(now)).plus(Millis(1));
+        }
+        let is_for_memory = self.signal.is_none_or(Signal::is_memory);
+        let expected_free = if is_for_memory {
+            self.expected_free
+        } else {
+            // What was expected is in another unit.
+            of_the_workload().filter(|_| !restarted)
+        };
+        Dying { since, deadline, expected_free, restarted, dry_run: false }
+    }
+
+    /// Bytes of memory that its cgroups hold now, less page cache that was not used twice of late.
+    fn held(&self) -> Option<u64> {
+        let of = |(id, path): (u64, &Path)| {
+            let mut usage = Usage::default();
+            Cgroup::open(path, id).ok()?.read_memory(&mut usage, &mut Vec::new());
+            Some(usage.current?.saturating_sub(usage.inactive_file.unwrap_or_default()))
+        };
+        cgroups_of(&self.target).filter_map(of).reduce(u64::saturating_add)
+    }
+
     fn is_for_ids(&self) -> bool {
         self.signal == Some(Signal::PidAvailable)
     }
@@ -297,6 +428,8 @@ fn is_gone(target: &Target, proc: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::act::Payload;
+    use ebb_policy::snapshot::{MemoryUsage, Stats};
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
@@ -313,7 +446,20 @@ mod tests {
     }
 
     fn dying(departures: &Departures, clock: &Clock) -> Option<Dying> {
-        departures.dying(&Workload { key: key("a"), ..Workload::default() }, clock)
+        dying_at(departures, clock, Boot::now())
+    }
+
+    fn dying_at(departures: &Departures, clock: &Clock, now: Boot) -> Option<Dying> {
+        let workload = Workload { key: key("a"), ..Workload::default() };
+        departures.dying(&workload, false, clock, now)
+    }
+
+    fn pod(cgroups: &[Target]) -> Target {
+        let payload = |target: &Target| match target {
+            Target::Cgroup { id, path } => Payload { id: *id, path: path.clone() },
+            other => panic!("{other:?}"),
+        };
+        Target::Pod { uid: "u".into(), payloads: cgroups.iter().map(payload).collect() }
     }
 
     const MEMORY: (Option<Signal>, Option<u64>) = (Some(Signal::MemoryAvailable), Some(7));
@@ -334,9 +480,9 @@ mod tests {
 
     #[test]
     fn a_pod_that_has_ended_has_no_memory_to_give_but_counts_until_its_remains_can_be_gone() {
-        let target = Target::Pod { uid: "u".into(), payloads: Vec::new() };
+        let (_dir, ended) = cgroup(0);
         let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        departures.begin(key("a"), pod(&[ended]), Duration::ZERO, MEMORY);
         let now = Boot::now();
         assert_eq!(departures.look(Path::new("/proc"), now).0.len(), 1);
         let clock = Clock::anchored_now();
@@ -344,8 +490,57 @@ mod tests {
         assert_eq!(seen.expected_free, Some(0));
         assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
         assert!(departures.is_empty(), "there is nothing to wait for");
-        departures.look(Path::new("/proc"), now.plus(REMAINS_COUNT_FOR));
-        assert!(dying(&departures, &clock).is_none());
+        let later = now.plus(REMAINS_COUNT_FOR);
+        assert!(dying_at(&departures, &clock, later).is_none());
+    }
+
+    #[test]
+    fn what_is_started_again_under_the_same_uid_is_not_terminating_and_the_killed_cgroups_are() {
+        let (dir, killed) = cgroup(1);
+        let Target::Cgroup { id, .. } = killed else { unreachable!() };
+        let mut departures = Departures::default();
+        departures.begin(key("a"), pod(&[killed]), Duration::ZERO, MEMORY);
+        assert!(departures.has(id) && !departures.has(id + 1));
+        let workload = Workload { key: key("a"), ..Workload::default() };
+        let clock = Clock::anchored_now();
+        let seen = departures.dying(&workload, true, &clock, Boot::now()).unwrap();
+        assert!(seen.restarted, "the rest is a candidate");
+        assert_eq!(seen.expected_free, Some(7), "what was killed still counts");
+        fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
+        departures.look(Path::new("/proc"), Boot::now());
+        assert!(departures.had(id) && !departures.has(id));
+        assert!(departures.dying(&workload, true, &clock, Boot::now()).is_none(), "it is over");
+        assert!(departures.evicted(&workload.key).is_some());
+    }
+
+    #[test]
+    fn a_would_be_victim_of_a_dry_run_counts_with_what_it_holds_for_as_long_as_it_runs() {
+        let (dir, target) = cgroup(1);
+        let mut departures = Departures::default();
+        departures.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        departures.only_pretended(&target);
+        assert!(departures.is_empty() && departures.next_change().is_none());
+        let holds = |bytes: u64| Workload {
+            key: key("a"),
+            stats: Some(Stats {
+                memory: Some(MemoryUsage { usage: Some(bytes), ..MemoryUsage::default() }),
+                ..Stats::default()
+            }),
+            ..Workload::default()
+        };
+        let clock = Clock::anchored_now();
+        let proc = Path::new("/proc");
+        for (hours, bytes) in [(0, 7), (1, 900), (100, 3)] {
+            let now = Boot::now().plus(Duration::from_secs(hours * 3600));
+            assert_eq!(departures.look(proc, now), (Vec::new(), Vec::new()));
+            let seen = departures.dying(&holds(bytes), false, &clock, now).unwrap();
+            assert_eq!((seen.expected_free, seen.dry_run), (Some(bytes), true));
+            assert!(seen.deadline > clock.time(now));
+        }
+        fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
+        assert_eq!(departures.look(proc, Boot::now()).0.len(), 1);
+        assert!(departures.dying(&holds(7), false, &clock, Boot::now()).is_none());
+        assert!(departures.evicted(&key("a")).is_none(), "nobody evicted it");
     }
 
     #[test]
@@ -402,9 +597,11 @@ mod tests {
         let deadline = departures.all[0].deadline;
         assert!(departures.look(proc, deadline).1.is_empty());
         assert!(dying(&departures, &clock).unwrap().deadline > clock.time(deadline));
-        let late = deadline.plus(Duration::from_nanos(1));
+        let late = deadline.plus(Duration::from_millis(5));
+        let seen = |departures: &Departures| dying_at(departures, &clock, late).unwrap().deadline;
+        assert!(seen(&departures) > clock.time(late), "not looked at yet");
         assert_eq!(departures.look(proc, late).1.len(), 1);
-        assert!(dying(&departures, &clock).unwrap().deadline <= clock.time(late));
+        assert!(seen(&departures) <= clock.time(late));
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
 use super::Evicted;
+use super::attempts::{self, Attempt};
+use crate::threads::contain;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
@@ -50,8 +52,18 @@ impl StoreError {
 /// The file.
 #[derive(Debug)]
 pub struct ImageStore {
-    database: Database,
+    /// `None` once it is dropped.
+    database: Option<Database>,
     path: PathBuf,
+    /// Ends after the database is closed.
+    _attempt: Option<Attempt>,
+}
+
+impl Drop for ImageStore {
+    fn drop(&mut self) {
+        // To close a damaged file may end in a panic too.
+        let _ = contain(|| drop(self.database.take()));
+    }
 }
 
 impl ImageStore {
@@ -66,22 +78,41 @@ impl ImageStore {
     /// # Errors
     /// When neither works.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        Self::open_as(dir, false)
+    }
+
+    /// The same for the agent whose store it is: one at whose use the agent died three times in a row is put aside too.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_own(dir: &Path) -> Result<Self, StoreError> {
+        Self::open_as(dir, true)
+    }
+
+    fn open_as(dir: &Path, is_own: bool) -> Result<Self, StoreError> {
         let path = dir.join("images.redb");
         let failed = |source: redb::Error| StoreError { path: path.clone(), source: source.into() };
         fs::create_dir_all(dir).map_err(|e| failed(e.into()))?;
-        let database = match Database::create(&path) {
+        if is_own && attempts::are_too_many(&path) {
+            if path.exists() {
+                put_aside(&path, &"ebb ended each time it used it")
+                    .map_err(|e| failed(e.into()))?;
+            }
+            attempts::forget(&path);
+        }
+        let attempt = is_own.then(|| Attempt::begin(&path));
+        let database = match create(&path) {
             Ok(database) => database,
             // Another agent has it; its memory is not ours to put aside.
             Err(error @ redb::DatabaseError::DatabaseAlreadyOpen) => {
                 return Err(failed(error.into()));
             }
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "the image history is put aside");
-                fs::rename(&path, dir.join("images.redb.bad")).map_err(|e| failed(e.into()))?;
-                Database::create(&path).map_err(|e| failed(e.into()))?
+                put_aside(&path, &error).map_err(|e| failed(e.into()))?;
+                create(&path).map_err(|e| failed(e.into()))?
             }
         };
-        Ok(Self { database, path })
+        Ok(Self { database: Some(database), path, _attempt: attempt })
     }
 
     /// Everything that is remembered; `None` when nothing ever was. Times after `now` are taken for `now`: the wall clock went back since.
@@ -89,8 +120,8 @@ impl ImageStore {
     /// # Errors
     /// When the file cannot be read.
     pub fn load(&self, now: Time) -> Result<Option<Records>, StoreError> {
-        let read = || -> Result<Option<Records>, redb::Error> {
-            let transaction = self.database.begin_read()?;
+        self.with(|database| {
+            let transaction = database.begin_read()?;
             let table = match transaction.open_table(IMAGES) {
                 Ok(table) => table,
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -107,8 +138,7 @@ impl ImageStore {
                 records.insert(name.value().to_owned(), record);
             }
             Ok(Some(records))
-        };
-        read().map_err(|source| self.failed(source))
+        })
     }
 
     /// Makes the store hold `records` and nothing else, in one transaction.
@@ -116,8 +146,8 @@ impl ImageStore {
     /// # Errors
     /// When it cannot be written; what it held before then still stands.
     pub fn save(&self, records: &Records) -> Result<(), StoreError> {
-        let write = || -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
+        self.with(|database| {
+            let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(IMAGES)?;
                 table.retain(|name, _| records.contains_key(name))?;
@@ -131,8 +161,7 @@ impl ImageStore {
                 }
             }
             Ok(transaction.commit()?)
-        };
-        write().map_err(|source| self.failed(source))
+        })
     }
 
     /// The pods that were ended.
@@ -140,8 +169,8 @@ impl ImageStore {
     /// # Errors
     /// When the file cannot be read.
     pub fn load_evicted(&self) -> Result<Evicted, StoreError> {
-        let read = || -> Result<Evicted, redb::Error> {
-            let table = match self.database.begin_read()?.open_table(EVICTED) {
+        self.with(|database| {
+            let table = match database.begin_read()?.open_table(EVICTED) {
                 Ok(table) => table,
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Evicted::new()),
                 Err(error) => return Err(error.into()),
@@ -153,8 +182,7 @@ impl ImageStore {
                 evicted.insert(uid.value().to_owned(), sandboxes.map(str::to_owned).collect());
             }
             Ok(evicted)
-        };
-        read().map_err(|source| self.failed(source))
+        })
     }
 
     /// Makes the store hold these ended pods and no others, in one transaction.
@@ -162,8 +190,8 @@ impl ImageStore {
     /// # Errors
     /// When it cannot be written; what it held before then still stands.
     pub fn save_evicted(&self, evicted: &Evicted) -> Result<(), StoreError> {
-        let write = || -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
+        self.with(|database| {
+            let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(EVICTED)?;
                 table.retain(|uid, _| evicted.contains_key(uid))?;
@@ -173,13 +201,41 @@ impl ImageStore {
                 }
             }
             Ok(transaction.commit()?)
-        };
-        write().map_err(|source| self.failed(source))
+        })
     }
 
-    fn failed(&self, source: redb::Error) -> StoreError {
-        StoreError { path: self.path.clone(), source: source.into() }
+    /// Does `work` on the file; one that turns out to be damaged is put aside, so that the next to open it begins a new one.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let Some(database) = &self.database else {
+            unreachable!("it is there until it is dropped")
+        };
+        let done = contain(|| work(database)).unwrap_or_else(|panic| Err(damaged(panic).into()));
+        done.map_err(|error| {
+            if matches!(error, redb::Error::Corrupted(_))
+                && let Err(error) = put_aside(&self.path, &error)
+            {
+                tracing::warn!(%error, path = %self.path.display(), "it cannot be put aside");
+            }
+            StoreError { path: self.path.clone(), source: error.into() }
+        })
     }
+}
+
+/// Opens the file, or makes it. The library panics on some files that are damaged.
+fn create(path: &Path) -> Result<Database, redb::DatabaseError> {
+    contain(|| Database::create(path)).unwrap_or_else(|panic| Err(damaged(panic).into()))
+}
+
+fn damaged(panic: String) -> redb::StorageError {
+    redb::StorageError::Corrupted(panic)
+}
+
+fn put_aside(path: &Path, why: &impl std::fmt::Display) -> std::io::Result<()> {
+    tracing::warn!(error = %why, path = %path.display(), "the image history is put aside");
+    fs::rename(path, path.with_extension("redb.bad"))
 }
 
 /// What is to be kept.
@@ -205,7 +261,7 @@ impl Memory {
     /// When no thread can be made.
     pub fn start(dir: PathBuf, saved: Records, evicted: Evicted) -> std::io::Result<Self> {
         let (saves, inbox) = sync_channel::<Keep>(1);
-        let thread = std::thread::Builder::new().name("ebb-memory".into()).spawn(move || {
+        let thread = crate::threads::spawn("ebb-memory", move || {
             while let Ok(keep) = inbox.recv() {
                 if let Err(error) = save_soon(&dir, &keep) {
                     tracing::warn!(%error, "what is remembered was not written");
@@ -254,7 +310,7 @@ impl Memory {
 fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
-        let saved = ImageStore::open(dir).and_then(|store| match keep {
+        let saved = ImageStore::open_own(dir).and_then(|store| match keep {
             Keep::Images(records) => store.save(records),
             Keep::Evicted(evicted) => store.save_evicted(evicted),
         });
@@ -341,6 +397,49 @@ mod tests {
         drop(store);
     }
 
+    /// On some of these files the library panics.
+    #[test]
+    fn whatever_is_damaged_in_the_file_the_next_to_open_it_can_work() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = records(&[("a", record(1, Some(2))), ("b", record(3, None))]);
+        let file = dir.path().join("images.redb");
+        ImageStore::open(dir.path()).unwrap().save(&known).unwrap();
+        let whole = fs::read(&file).unwrap();
+        for place in [0, 12, 100, 4096, 8192, 32_775, 32_776, 40_960] {
+            for byte in [0, 8, 255] {
+                let mut damaged = whole.clone();
+                let place = place % whole.len();
+                damaged[place] = byte;
+                fs::write(&file, damaged).unwrap();
+                // What can still be read is read, and what cannot is put aside by then.
+                let _ = ImageStore::open(dir.path()).and_then(|store| store.load(Time(9)));
+                let again = ImageStore::open(dir.path()).and_then(|store| {
+                    store.save(&known)?;
+                    store.load(Time(9))
+                });
+                assert_eq!(again.unwrap(), Some(known.clone()), "{byte} at {place}");
+            }
+        }
+    }
+
+    /// Some damage makes the library panic while it unwinds, which nothing contains.
+    #[test]
+    fn a_file_that_ends_the_process_each_time_is_put_aside_and_one_that_did_so_once_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = records(&[("a", record(1, Some(2)))]);
+        let file = dir.path().join("images.redb");
+        ImageStore::open(dir.path()).unwrap().save(&known).unwrap();
+        std::mem::forget(Attempt::begin(&file));
+        let load =
+            || ImageStore::open_own(dir.path()).and_then(|store| store.load(Time(9))).unwrap();
+        assert_eq!(load(), Some(known));
+        for _ in 0..3 {
+            std::mem::forget(Attempt::begin(&file));
+        }
+        assert_eq!(load(), None);
+        assert!(file.with_extension("redb.bad").exists());
+    }
+
     #[test]
     fn a_process_that_dies_in_the_middle_of_writing_leaves_the_last_whole_state() {
         let dir = tempfile::tempdir().unwrap();
@@ -348,7 +447,7 @@ mod tests {
         let whole = records(&[("a", record(1, Some(2)))]);
         store.save(&whole).unwrap();
         // A transaction that is never committed is what a crash leaves.
-        let transaction = store.database.begin_write().unwrap();
+        let transaction = store.database.as_ref().unwrap().begin_write().unwrap();
         transaction.open_table(IMAGES).unwrap().insert("b", (1, None)).unwrap();
         std::mem::forget(transaction);
         let copy = dir.path().join("copy");

@@ -9,40 +9,48 @@
 //! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
 //! What is gone is forgotten at once.
 
+mod attempts;
 mod counted;
 mod disk;
 mod dying;
+mod filling;
 pub mod images;
 mod pods;
+mod reclaim;
 pub mod rules;
 mod snapshot;
 mod tracked;
 
 pub use disk::Disk;
 pub use dying::{Departure, Departures};
+pub use filling::Filling;
+use pods::Owner;
 pub use pods::{Evicted, Pods};
 pub use snapshot::Extent;
 
-use crate::act::Target;
+use crate::act::{Payload, Target};
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
+use crate::sense::block;
+use crate::sense::descriptors::Descriptors;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeReading;
-use crate::sense::process::{Process, ProcessId};
+use crate::sense::process::Process;
 use crate::sense::psi::Stall;
 use crate::sense::runtime::Inventory;
 use crate::sense::sweep::Sweeper;
-use crate::sense::tree::Tree;
-use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
+use crate::sense::tree::{Tree, container_id};
+use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-use tracked::Tracked;
+use tracked::{Ceiling, Tracked};
 
 /// Workloads that are read in full at every sample; of the rest only `memory.current` is, and the other values stay as they were.
 const READ_IN_FULL: usize = 128;
@@ -50,8 +58,17 @@ const READ_IN_FULL: usize = 128;
 /// How old the tree may get where no kernel event says when it changes.
 const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 
+/// How long it stands that a target was found protected when it was about to be killed: whoever protected it may have gone since.
+const PROTECTED_FOR: Duration = Duration::from_secs(1);
+
+/// Workloads that are not protected and are looked at again for that with one sample.
+const JUDGED_AT_ONCE: usize = 16;
+
 /// How long a pod of which nothing was found to end counts as one of which nothing runs, unless the runtime tells more of it before.
 const EMPTY_FOR: Duration = Duration::from_secs(1);
+
+/// Kills by the kernel that a decision is told of at most.
+const OOM_KILLS_KEPT: usize = 64;
 
 /// How much of each workload is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +100,21 @@ pub struct NodeState {
     processes: Vec<Process>,
     departures: Departures,
     disk: Disk,
+    filling: Filling,
     pods: Pods,
-    found_protected: BTreeMap<Target, ProtectedReason>,
+    /// Targets, or cgroups of containers, that were found protected when they were about to be killed, why and when.
+    found_protected: BTreeMap<Target, (ProtectedReason, Boot)>,
+    /// What each cgroup above a workload protects, by its id.
+    ceilings: BTreeMap<u64, Ceiling>,
     /// Pods that were chosen and of which nothing was found to end, and when.
     found_empty: BTreeMap<WorkloadKey, Boot>,
+    /// Kills by the kernel since the last decision.
+    oom_kills: Vec<OomKill>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
     direct_reclaims: Option<u64>,
     kswapd_wakes: Option<u64>,
+    descriptors: Descriptors,
     buffer: Vec<u8>,
 }
 
@@ -115,13 +139,17 @@ impl NodeState {
             processes: Vec::new(),
             departures: Departures::default(),
             disk: Disk::default(),
+            filling: Filling::default(),
             pods: Pods::default(),
             found_protected: BTreeMap::new(),
+            ceilings: BTreeMap::new(),
             found_empty: BTreeMap::new(),
+            oom_kills: Vec::new(),
             reading: None,
             sampled: None,
             direct_reclaims: None,
             kswapd_wakes: None,
+            descriptors: Descriptors::of_this_process(),
             buffer: Vec::new(),
         }
     }
@@ -153,11 +181,14 @@ impl NodeState {
         self.tree_read = None;
     }
 
-    /// Forgets `target`, which was seen to be gone, if nobody has told of its removal: then the tree is not what it was either.
+    /// Forgets `target`, which was seen to be gone, if nobody has told of it: then the tree is not what it was either.
     pub fn forget_removed(&mut self, target: &Target) {
         match target {
             Target::Cgroup { id, .. } => {
-                if self.cgroups.get(id).is_some_and(|tracked| !tracked.is_there()) {
+                let Some(tracked) = self.cgroups.get_mut(id) else { return };
+                if tracked.is_there() {
+                    tracked.has_emptied();
+                } else {
                     self.cgroups.remove(id);
                     self.forget_tree();
                 }
@@ -199,6 +230,19 @@ impl NodeState {
         self.reading?.memory.available_by(self.measure)
     }
 
+    /// Takes in a kill by the kernel's OOM killer: the next decision knows of it. Of many the last ones are kept.
+    pub fn observe_oom_kill(&mut self, kill: OomKill) {
+        if self.oom_kills.len() >= OOM_KILLS_KEPT {
+            self.oom_kills.remove(0);
+        }
+        self.oom_kills.push(kill);
+    }
+
+    /// Forgets the kills by the kernel: a decision has been made with them.
+    pub fn forget_oom_kills(&mut self) {
+        self.oom_kills.clear();
+    }
+
     /// Takes in one kernel event; only changes to the tree matter here.
     pub fn observe_kernel(&mut self, event: &KernelEvent) {
         let KernelEvent::Cgroup { change, id, path, .. } = event else { return };
@@ -234,16 +278,16 @@ impl NodeState {
         } else {
             self.processes = Process::all(&self.roots.proc)?;
             self.processes.retain(|p| !p.is_kernel_thread() && p.state != 'Z');
-            let is_there = |pid: i32, start: u64| {
-                self.processes.iter().any(|p| p.id == ProcessId { pid, start })
-            };
-            self.found_protected.retain(|target, _| match target {
-                Target::Process { pid, start } => is_there(*pid, *start),
-                Target::Cgroup { .. } | Target::Pod { .. } => false,
-            });
         }
+        self.found_protected.retain(|_, (_, at)| now.since(*at) < PROTECTED_FOR);
         self.sampled = Some(now);
         Ok(())
+    }
+
+    /// Number of workloads that are found anew for each reading, because there are no descriptors left to hold them open.
+    #[must_use]
+    pub fn not_held(&self) -> usize {
+        self.cgroups.values().filter(|tracked| !tracked.cgroup.is_held()).count()
     }
 
     /// Whether cgroups are the workloads, rather than processes.
@@ -271,6 +315,10 @@ impl NodeState {
             self.tree_read = Some(now);
         }
         self.follow_workloads();
+        self.judge_again(now);
+        if depth != Depth::Memory {
+            self.ceilings.clear();
+        }
         if depth == Depth::Swept {
             self.sweeper.sweep();
         } else {
@@ -283,7 +331,9 @@ impl NodeState {
             self.cgroups.keys().copied().collect()
         };
         for id in largest {
+            let ceiling = self.ceiling(id);
             let Some(tracked) = self.cgroups.get_mut(&id) else { continue };
+            tracked.ceiling = ceiling;
             if let Some(swept) = self.sweeper.of(id) {
                 tracked.take(swept, &mut self.buffer);
             } else if depth != Depth::Memory || tracked.current().is_none() {
@@ -294,6 +344,42 @@ impl NodeState {
         }
         self.forget_the_gone();
         Ok(())
+    }
+
+    /// Looks again at protection that was found a while ago: it must not outlast what it was found by.
+    fn judge_again(&mut self, now: Boot) {
+        let mut others = 0;
+        for tracked in self.cgroups.values_mut().filter(|tracked| tracked.is_to_be_judged(now)) {
+            others += usize::from(tracked.protected.is_none());
+            if tracked.protected.is_some() || others <= JUDGED_AT_ONCE {
+                tracked.judge(&self.rules, &self.roots);
+            }
+        }
+    }
+
+    /// What the cgroups above the workload `id` protect at most.
+    fn ceiling(&mut self, id: u64) -> Ceiling {
+        let parent = |tree: &Tree, id: u64| tree.get(id).map(|node| node.parent);
+        let mut all = Ceiling::default();
+        let mut at = parent(&self.tree, id);
+        while let Some(above) = at {
+            let next = parent(&self.tree, above).filter(|next| *next != above);
+            // The root protects nothing and bounds nothing.
+            if next.is_none() {
+                break;
+            }
+            let own = match self.ceilings.get(&above) {
+                Some(own) => *own,
+                None => {
+                    let path = self.tree.get(above).map(|node| self.roots.cgroup.join(&node.path));
+                    let own = path.map(|path| Ceiling::read(&path)).unwrap_or_default();
+                    *self.ceilings.entry(above).or_insert(own)
+                }
+            };
+            all = all.and(own);
+            at = next;
+        }
+        all
     }
 
     /// Forgets what has been removed without a word: chosen, it would be refused as gone, again and again.
@@ -342,20 +428,15 @@ impl NodeState {
         };
         let reaped = self.departures.being_reaped();
         self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok() || reaped.contains(id));
-        self.found_protected.retain(|target, _| match target {
-            Target::Cgroup { id, .. } => wanted.binary_search(id).is_ok(),
-            Target::Pod { payloads, .. } => {
-                payloads.iter().any(|payload| wanted.binary_search(&payload.id).is_ok())
-            }
-            Target::Process { .. } => false,
-        });
         for id in wanted {
             if self.cgroups.contains_key(&id) {
                 continue;
             }
             let Some(node) = self.tree.get(id) else { continue };
-            if let Some(mut new) = Tracked::new(id, node, &self.tree, &self.rules, &self.roots) {
-                new.owner = self.pods.owner(&node.path).cloned();
+            let new =
+                Tracked::new(id, node, &self.tree, &self.rules, &self.roots, &self.descriptors);
+            if let Some(mut new) = new {
+                new.owner = self.pods.owner(&node.path);
                 new.since = self.since.remove(&id).unwrap_or(new.since);
                 self.cgroups.insert(id, new);
             }
@@ -369,15 +450,51 @@ impl NodeState {
         !self.departures.is_empty()
     }
 
+    /// Whether a dry run takes somebody for evicted who runs on.
+    #[must_use]
+    pub fn has_would_be_victims(&self) -> bool {
+        self.departures.has_would_be_victims()
+    }
+
     /// When something about the departures changes by itself.
     #[must_use]
     pub fn next_departure_change(&self) -> Option<Boot> {
         self.departures.next_change()
     }
 
-    /// Notes that `target` was found to be protected when it was about to be ended: it is not chosen again.
-    pub fn protect(&mut self, target: &Target, because: ProtectedReason) {
-        self.found_protected.insert(target.clone(), because);
+    /// Notes that `target` was found to be protected when it was about to be killed: it is not chosen again for a second.
+    ///
+    /// Of a pod, `cgroup` says which container that was; the others may be killed.
+    pub fn protect(&mut self, target: &Target, because: ProtectedReason, cgroup: Option<u64>) {
+        let now = Boot::now();
+        let found = match (target, cgroup) {
+            (Target::Pod { payloads, .. }, Some(id)) => {
+                let found = payloads.iter().find(|payload| payload.id == id).cloned();
+                found.map(|Payload { id, path }| Target::Cgroup { id, path })
+            }
+            _ => None,
+        };
+        self.found_protected.insert(found.unwrap_or_else(|| target.clone()), (because, now));
+    }
+
+    /// Why `key` was found to be protected when it was about to be killed, if that was a moment ago: of a pod, each of its containers.
+    fn found_protected(&self, key: &WorkloadKey, now: Boot) -> Option<ProtectedReason> {
+        // To find a target takes a search, and hardly ever is one found protected.
+        if self.found_protected.is_empty() {
+            return None;
+        }
+        let found = |target: &Target| {
+            let (because, at) = self.found_protected.get(target)?;
+            (now.since(*at) < PROTECTED_FOR).then_some(*because)
+        };
+        match self.target_of(key)? {
+            Target::Pod { uid, payloads } => {
+                let of = |Payload { id, path }| found(&Target::Cgroup { id, path });
+                let whole = found(&Target::Pod { uid, payloads: payloads.clone() });
+                whole.or_else(|| payloads.into_iter().map(of).collect::<Option<Vec<_>>>()?.pop())
+            }
+            target => found(&target),
+        }
     }
 
     /// Notes that nothing of the chosen `key` was found to end: it is not chosen again before more is known of it, or for a second.
@@ -404,6 +521,30 @@ impl NodeState {
         &mut self.disk
     }
 
+    /// Notes what pods have written by the last reading of the filesystems: who fills them shows in the difference to the next.
+    pub fn observe_writes(&mut self) {
+        let Some((reading, filesystems)) = self.disk.filesystems() else { return };
+        let mounts = self.roots.proc.join("self/mountinfo");
+        let mounts = std::fs::read_to_string(mounts).unwrap_or_default();
+        let counted_as = |device| block::counted_as(device, Path::new("/sys"), &mounts);
+        let mut written = BTreeMap::new();
+        for (id, tracked) in &self.cgroups {
+            let Some(owner) = &tracked.owner else { continue };
+            let writes = tracked.cgroup.read_writes(&mut self.buffer);
+            written.insert(*id, (Arc::clone(&owner.uid), writes));
+        }
+        self.filling.observe(reading, filesystems, counted_as, written);
+        if let Some(sizes) = &reading.pods {
+            self.pods.observe_sizes(sizes.clone());
+        }
+    }
+
+    /// Time until the filesystem behind a signal is full, at the rate of late.
+    #[must_use]
+    pub fn disk_time_left(&self, signal: Signal) -> Option<Duration> {
+        self.filling.time_left(signal)
+    }
+
     /// What the runtime has.
     #[must_use]
     pub fn pods(&self) -> &Pods {
@@ -416,7 +557,7 @@ impl NodeState {
         self.found_empty.clear();
         for tracked in self.cgroups.values_mut() {
             let path = tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path);
-            let owner = self.pods.owner(path).cloned();
+            let owner = self.pods.owner(path);
             if owner.is_none() && tracked.owner.is_some() {
                 // A list that leaves it out may be one of a runtime that is only just back.
                 tracked.since = Boot::now();
@@ -435,6 +576,10 @@ impl NodeState {
     pub fn available(&self, signal: Signal) -> Option<u64> {
         match signal {
             Signal::MemoryAvailable => self.memory_available(),
+            Signal::SwapAvailable => self.reading?.memory.swap_available(),
+            Signal::MemoryWithSwapAvailable => {
+                self.reading?.memory.with_swap_available(self.measure)
+            }
             Signal::PidAvailable => self.reading?.pids_available(),
             other => self.disk.available(other),
         }
@@ -463,16 +608,82 @@ impl NodeState {
         self.cgroups.iter().map(|(id, tracked)| (*id, tracked.path.as_path()))
     }
 
-    /// The identity that an action on `key` is to use; `None` when it is no longer known.
+    /// The identity that an action on `key` is to use: of a pod, the containers that are not protected. `None` when it is no longer known.
     #[must_use]
     pub fn target(&self, key: &WorkloadKey) -> Option<Target> {
+        match self.target_of(key)? {
+            Target::Pod { uid, mut payloads } => {
+                payloads.retain(|payload| !self.is_protected(payload));
+                (!payloads.is_empty()).then_some(Target::Pod { uid, payloads })
+            }
+            target => Some(target),
+        }
+    }
+
+    /// The cgroups of the containers of the pod `uid` that run, listed or not.
+    #[must_use]
+    pub fn payloads(&self, uid: &str) -> Vec<Payload> {
+        let root = &self.roots.cgroup;
+        let mut all = self.pods.payloads(uid, root, |path| self.tree.id_of(path));
+        let owners = self.cgroups.values().filter_map(|tracked| tracked.owner.as_ref());
+        let own = owners.filter(|owner| &*owner.uid == uid && self.still_owns(owner));
+        for cgroup in own.filter_map(|owner| Some(&owner.unlisted.as_ref()?.cgroup)) {
+            if let Some(id) = self.tree.id_of(cgroup)
+                && all.iter().all(|payload| payload.id != id)
+            {
+                all.push(Payload { id, path: root.join(cgroup) });
+            }
+        }
+        all
+    }
+
+    /// Notes that ebb ends this pod: what is left of it when it has ended may go.
+    pub fn note_evicted(&mut self, uid: &str) {
+        let payloads = self.payloads(uid);
+        let unlisted = payloads.iter().filter_map(|payload| container_id(&payload.path));
+        self.pods.note_evicted(uid, unlisted.map(str::to_owned));
+    }
+
+    /// Whether a cgroup is still what it was taken for: one that no list names is, as long as something runs in the sandbox beside it.
+    fn still_owns(&self, owner: &Owner) -> bool {
+        owner.unlisted.as_ref().is_none_or(|unlisted| self.lives(&unlisted.sandbox))
+    }
+
+    /// Whether some process lives in the cgroup at `path` below the mount.
+    fn lives(&self, path: &Path) -> bool {
+        let node = self.tree.id_of(path).and_then(|id| self.tree.get(id));
+        node.is_some_and(|node| node.populated)
+    }
+
+    /// Whether a container of the pod `uid` runs that must not be killed with the others: neither the runtime nor the end of the sandbox may do it then.
+    #[must_use]
+    pub fn spares_some_of(&self, uid: &str) -> bool {
+        let payloads = self.payloads(uid);
+        let lives = |id| self.tree.get(id).is_some_and(|node| node.populated);
+        payloads.iter().any(|payload| lives(payload.id) && self.is_protected(payload))
+    }
+
+    /// Whether something in the cgroup of a container is protected.
+    fn is_protected(&self, payload: &Payload) -> bool {
+        let Payload { id, path } = payload;
+        let mut within = self.cgroups.values().filter(|t| t.path.starts_with(path));
+        let found = || Target::Cgroup { id: *id, path: path.clone() };
+        within.any(|tracked| tracked.protected.is_some())
+            || !self.found_protected.is_empty() && self.found_protected.contains_key(&found())
+    }
+
+    fn target_of(&self, key: &WorkloadKey) -> Option<Target> {
         if let Some(id) = key.cgroup {
             let path = self.cgroups.get(&id.0)?.path.clone();
             return Some(Target::Cgroup { id: id.0, path });
         }
         if let (Some(uid), None) = (&key.uid, key.process) {
-            let payloads =
-                self.pods.payloads(uid, &self.roots.cgroup, |path| self.tree.id_of(path));
+            let mut payloads = self.payloads(uid);
+            payloads.retain(|payload| !self.departures.had(payload.id));
+            if payloads.iter().any(|payload| !self.departures.has(payload.id)) {
+                // What was started since the rest of it was killed.
+                payloads.retain(|payload| !self.departures.has(payload.id));
+            }
             return (!payloads.is_empty()).then(|| Target::Pod { uid: uid.clone(), payloads });
         }
         let process = key.process?;

@@ -10,12 +10,14 @@
 mod owners;
 
 use crate::act::Payload;
-use crate::clock::Boot;
+use crate::clock::{Boot, Clock};
 use crate::sense::logs::Logs;
+use crate::sense::pod_dirs::{Figure, PodName, PodSizes};
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use ebb_policy::snapshot::{
     ContainerState, ContainerStats, Counted, FsUsage, LocalLimit, MemoryUsage, ProtectedReason,
-    Sandbox, State, Stats, Workload, WorkloadKey, WorkloadKind,
+    Sandbox, State, Stats, VolumeSpec, VolumeStats, VolumeType, Workload, WorkloadKey,
+    WorkloadKind,
 };
 use ebb_policy::{Snapshot, Time};
 pub(super) use owners::Owner;
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// UIDs of pods that ebb has ended, for as long as anything of them is left, each with the ids of the sandboxes that it had then: with another one it is a pod that was started again.
+/// UIDs of pods that ebb has evicted, for as long as anything of them is left, each with the ids of the sandboxes and containers that it had then: with another one it is a pod that was started again.
 pub type Evicted = BTreeMap<String, BTreeSet<String>>;
 
 /// What is known of pods.
@@ -54,12 +56,27 @@ pub struct Pods {
 pub struct Measured<'a> {
     /// Below the mount.
     pub path: &'a Path,
+    /// The leading part of that which the administrator named.
+    pub named: &'a Path,
     /// When it was first read, or was last known to belong to a pod.
     pub since: Boot,
     /// The pod that it belongs to, where the runtime has told of one.
     pub owner: Option<&'a Owner>,
     /// What was read of it.
     pub workload: Workload,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// What becomes of a cgroup that is followed as a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nobody has ended it here.
+    Runs,
+    /// It is on its way out, or would be but for the dry run.
+    Terminating,
+    /// It was killed here, and nothing runs in it any more.
+    Terminated,
 }
 
 /// One pod, without what was measured of it.
@@ -97,10 +114,9 @@ impl Pods {
         let pods = inventory.pods.iter().map(|pod| pod.sandbox.pod_uid.as_str());
         let owners = inventory.containers.iter().map(|c| c.container.pod_uid.as_str());
         let known: BTreeSet<&str> = pods.chain(owners).collect();
-        let sandboxes = || inventory.pods.iter().map(|pod| &pod.sandbox);
         self.evicted.retain(|uid, had| {
-            let mut own = sandboxes().filter(|sandbox| &sandbox.pod_uid == uid);
-            known.contains(uid.as_str()) && own.all(|sandbox| had.contains(&sandbox.id))
+            let mut own = ids(&inventory, uid);
+            known.contains(uid.as_str()) && own.all(|id| had.contains(id))
         });
         if let Some(images) = inventory.images.take() {
             self.images = Some(images);
@@ -117,8 +133,44 @@ impl Pods {
     }
 
     /// Takes in what containers and volumes take up on disk.
-    pub fn observe_usage(&mut self, usage: DiskUsage) {
+    pub fn observe_usage(&mut self, mut usage: DiskUsage) {
+        let before = self.usage.take().unwrap_or_default();
+        let keep_newer = |now: &mut BTreeMap<String, Figure>, before: BTreeMap<String, Figure>| {
+            for (name, then) in before {
+                if let Some(figure) = now.get_mut(&name).filter(|figure| figure.at < then.at) {
+                    *figure = then;
+                }
+            }
+        };
+        for (uid, sizes) in before.pods {
+            if let Some(known) = usage.pods.get_mut(&uid) {
+                keep_newer(&mut known.logs, sizes.logs);
+                keep_newer(&mut known.volumes, sizes.volumes);
+            }
+        }
         self.usage = Some(usage);
+    }
+
+    /// Takes in what was measured at once of pods' directories, which is newer than what was walked.
+    pub fn observe_sizes(&mut self, sizes: BTreeMap<String, PodSizes>) {
+        let usage = self.usage.get_or_insert_default();
+        for (uid, sizes) in sizes {
+            let known = usage.pods.entry(uid).or_default();
+            known.volumes.retain(|name, _| sizes.volume_names.contains(name));
+            known.volume_names = sizes.volume_names;
+            known.volumes.extend(sizes.volumes);
+            known.logs.extend(sizes.logs);
+        }
+    }
+
+    /// All pods. One that has ended is measured too: what it still has on disk counts as on its way back, and must not count once it is back.
+    #[must_use]
+    pub fn names(&self) -> Vec<PodName> {
+        let names = self.known.iter().filter_map(|known| {
+            let WorkloadKey { name, uid, .. } = &known.workload.key;
+            Some(PodName { uid: uid.clone()?, name: name.clone() })
+        });
+        names.collect()
     }
 
     /// Takes in which logs there are.
@@ -126,10 +178,11 @@ impl Pods {
         self.logs = logs;
     }
 
-    /// Notes that ebb ends this pod: what is left of it when it has ended may go.
-    pub fn note_evicted(&mut self, uid: &str) {
-        let (_, sandboxes) = self.parts(uid);
-        self.evicted.insert(uid.to_owned(), sandboxes.into_iter().collect());
+    /// Notes that ebb ends this pod, and with it containers that no list names yet: what is left of it when it has ended may go.
+    pub(super) fn note_evicted(&mut self, uid: &str, unlisted: impl Iterator<Item = String>) {
+        let had = self.inventory.iter().flat_map(|inventory| ids(inventory, uid));
+        let had = had.map(str::to_owned).chain(unlisted).collect();
+        self.evicted.insert(uid.to_owned(), had);
         self.put_together();
     }
 
@@ -191,7 +244,7 @@ impl Pods {
 
     /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's.
     #[must_use]
-    pub fn owner(&self, path: &Path) -> Option<&Owner> {
+    pub fn owner(&self, path: &Path) -> Option<Owner> {
         self.owners.owner(path)
     }
 
@@ -209,7 +262,17 @@ impl Pods {
             .collect()
     }
 
-    /// UIDs of pods that ebb has ended and of which nothing runs any more but the sandbox.
+    /// Whether somebody else sees to the end of the pod `uid`: its kubelet, or whoever gave its manifest, which is still there.
+    ///
+    /// Its sandbox and what it left behind are theirs then. The kubelet reads there how its containers ended, and starts them again beside it; it removes them when the pod is deleted.
+    #[must_use]
+    pub fn is_anothers(&self, uid: &str) -> bool {
+        let pods = || self.inventory.iter().flat_map(|inventory| &inventory.pods);
+        let is_own = |pod: &&PodSeen| pod.sandbox.pod_uid == uid;
+        self.pods_only || pods().filter(is_own).any(|pod| self.manifest(pod).is_some())
+    }
+
+    /// UIDs of pods that ebb has evicted, of which nothing runs any more but the sandbox, and whose end nobody else sees to.
     #[must_use]
     pub fn only_sandboxes_left(&self) -> Vec<String> {
         let pods = || self.inventory.iter().flat_map(|inventory| &inventory.pods);
@@ -218,7 +281,8 @@ impl Pods {
             pods().any(|pod| &pod.sandbox.pod_uid == *uid && pod.sandbox.ready)
                 && containers.all(|state| state == ContainerState::Exited)
         };
-        self.evicted.keys().filter(is_left).cloned().collect()
+        let evicted = self.evicted.keys().filter(is_left);
+        evicted.filter(|uid| !self.is_anothers(uid)).cloned().collect()
     }
 
     /// Ids of the containers of the pod `uid` that run, and of its sandboxes.
@@ -238,21 +302,27 @@ impl Pods {
         all.filter(move |c| c.container.pod_uid == uid)
     }
 
-    /// Makes workloads of the pods and of the cgroups that belong to none.
+    /// Makes workloads of the pods and of the cgroups that belong to none; returns the UIDs of pods of which something runs that is not on its way out.
     pub fn add_workloads<'a>(
         &self,
         snapshot: &mut Snapshot,
         cgroups: impl Iterator<Item = Measured<'a>>,
-    ) {
-        let mut usage: BTreeMap<Arc<str>, Usage> = BTreeMap::new();
+        clock: &Clock,
+    ) -> BTreeSet<Arc<str>> {
+        let mut usage: BTreeMap<Arc<str>, Parts> = BTreeMap::new();
         for cgroup in cgroups {
-            if let Some(Owner { uid, is_payload }) = cgroup.owner {
-                usage.entry(Arc::clone(uid)).or_default().add(&cgroup.workload, *is_payload);
+            if let Some(Owner { uid, is_payload, .. }) = cgroup.owner {
+                let parts = usage.entry(Arc::clone(uid)).or_default();
+                match cgroup.fate {
+                    Fate::Runs => parts.running.add(&cgroup.workload, *is_payload),
+                    Fate::Terminating => parts.terminating.add(&cgroup.workload, *is_payload),
+                    Fate::Terminated => {}
+                }
                 continue;
             }
             let mut workload = cgroup.workload;
             let is_of_a_pod = workload.key.uid.is_some();
-            let stranger = Stranger { path: cgroup.path, is_of_a_pod, since: cgroup.since };
+            let stranger = Stranger { named: cgroup.named, is_of_a_pod, since: cgroup.since };
             match self.standing(stranger) {
                 Standing::Workload => {}
                 Standing::Unlisted => {
@@ -262,15 +332,24 @@ impl Pods {
             }
             snapshot.workloads.push(workload);
         }
+        let running = usage.iter().filter(|(_, parts)| parts.running.has_payload);
+        let running = running.map(|(uid, _)| Arc::clone(uid)).collect();
+        let usage: BTreeMap<Arc<str>, Usage> =
+            usage.into_iter().map(|(uid, parts)| (uid, parts.candidate())).collect();
         for known in &self.known {
             let mut workload = known.workload.clone();
             let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));
-            workload.stats = self.stats(known, of, snapshot.taken_at);
+            workload.stats = self.stats(known, of, snapshot.taken_at, clock);
+            self.add_volumes(&mut workload);
             let runs = of.filter(|usage| usage.has_payload);
-            workload.protected = runs.map_or(Some(ProtectedReason::NothingRuns), |u| u.protected);
+            workload.protected = match runs {
+                Some(usage) => usage.protected.filter(|_| !usage.has_candidate),
+                None => Some(ProtectedReason::NothingRuns),
+            };
             workload.local_limit = of.and_then(|usage| usage.local_limit);
             snapshot.workloads.push(workload);
         }
+        running
     }
 
     /// Says of pods of which something lives that the operator's own list of workloads leaves them out, rather than that nothing of them runs. `lives` tells it of a cgroup by its path below the mount.
@@ -291,6 +370,13 @@ impl Pods {
         } else {
             Standing::Workload
         }
+    }
+
+    /// Who the pod `uid` is; `None` when nobody has told of it.
+    #[must_use]
+    pub fn key_of(&self, uid: &str) -> Option<WorkloadKey> {
+        let mut keys = self.known.iter().map(|known| &known.workload.key);
+        keys.find(|key| key.uid.as_deref() == Some(uid)).cloned()
     }
 
     /// Adds what the runtime has and the logs beside it.
@@ -340,9 +426,15 @@ impl Pods {
             };
             workload.kind = WorkloadKind::Pod;
             workload.static_pod = newest.is_static;
-            workload.evicted = self.evicted.contains_key(uid);
+            let evicted = self.evicted.contains_key(uid);
+            let is_anothers = self.pods_only || spec.is_some();
+            // What is left of it goes for that; who sees to its end may want to read it first.
+            workload.evicted = evicted && !is_anothers;
+            workload.evicted_from_outside = workload.evicted;
             workload.deleted = self.manifests.is_some() && spec.is_none();
-            if !runs {
+            // Its kubelet is about to start it again.
+            let restarts = evicted && is_anothers && !workload.deleted;
+            if !runs && !restarts {
                 workload.state = State::Terminated { at: None };
             }
             let mounted = seen().flat_map(|c| &c.mounted_images).cloned();
@@ -372,20 +464,52 @@ impl Pods {
         manifests.iter().find(by_uid).or_else(|| manifests.iter().find(by_name))
     }
 
-    fn stats(&self, known: &Known, cgroups: Option<&Usage>, now: Time) -> Option<Stats> {
+    /// Adds the volumes that are there and that no manifest tells of.
+    fn add_volumes(&self, workload: &mut Workload) {
+        let uid = workload.key.uid.as_deref();
+        let own = uid.and_then(|uid| self.usage.as_ref()?.pods.get(uid));
+        for name in own.iter().flat_map(|own| &own.volume_names) {
+            if workload.volumes.iter().all(|volume| &volume.name != name) {
+                workload.volumes.push(VolumeSpec {
+                    name: name.clone(),
+                    volume_type: VolumeType::EmptyDir,
+                    medium: None,
+                    size_limit: None,
+                });
+            }
+        }
+    }
+
+    fn stats(
+        &self,
+        known: &Known,
+        cgroups: Option<&Usage>,
+        now: Time,
+        clock: &Clock,
+    ) -> Option<Stats> {
         let inventory = self.inventory.as_ref()?;
         let containers =
             known.containers.iter().filter_map(|place| inventory.containers.get(*place));
         let disk = self.usage.as_ref();
         let own = disk.and_then(|disk| disk.pods.get(known.workload.key.uid.as_deref()?));
         let mut each: Vec<ContainerStats> = Vec::new();
+        let mut oldest: Option<Boot> = None;
+        let mut take = |figure: Option<&Figure>| {
+            let figure = figure?;
+            oldest = Some(oldest.map_or(figure.at, |at| at.min(figure.at)));
+            Some(figure.usage)
+        };
         for seen in containers {
-            let layer = disk.and_then(|disk| disk.layers.get(&seen.container.id)).copied();
+            let layer = take(disk.and_then(|disk| disk.layers.get(&seen.container.id)));
+            // The runtime measures what runs: of a name of which nothing runs there is nothing to wait for.
+            if layer.is_none() && seen.container.state == ContainerState::Exited {
+                continue;
+            }
             let stats = match each.iter_mut().find(|stats| stats.name == seen.container.name) {
                 Some(stats) => stats,
                 None => {
                     let name = seen.container.name.clone();
-                    let logs = own.and_then(|own| own.logs.get(&name)).copied();
+                    let logs = take(own.and_then(|own| own.logs.get(&name)));
                     each.push(ContainerStats { name, logs, ..ContainerStats::default() });
                     each.last_mut()?
                 }
@@ -396,7 +520,13 @@ impl Pods {
         if cgroups.is_none() && !disk_known {
             return None;
         }
-        let volumes = own.map(|own| own.volumes.clone()).unwrap_or_default();
+        let volumes = own.iter().flat_map(|own| &own.volumes);
+        let volumes: Vec<VolumeStats> = volumes
+            .filter_map(|(name, figure)| {
+                let FsUsage { used_bytes, inodes_used } = take(Some(figure))?;
+                Some(VolumeStats { name: name.clone(), used_bytes, inodes_used })
+            })
+            .collect();
         let parts = each.iter().flat_map(|c| [c.rootfs, c.logs]).flatten();
         let bytes = parts.filter_map(|fs| fs.used_bytes);
         let bytes = bytes.chain(volumes.iter().filter_map(|volume| volume.used_bytes));
@@ -408,8 +538,43 @@ impl Pods {
             ephemeral_storage: disk_known.then(|| bytes.fold(0, u64::saturating_add)),
             containers: each,
             volumes,
+            disk_observed_at: oldest.map(|at| clock.time(at)),
+            disk_growth: None,
         })
     }
+}
+
+/// The cgroups of one pod: what runs (the sandbox with it), and what is on its way out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    running: Usage,
+    terminating: Usage,
+}
+
+impl Parts {
+    /// What is to be judged of the pod: what was started since something of it was killed, and all of it where nothing was.
+    fn candidate(self) -> Usage {
+        if self.running.has_payload || !self.terminating.has_payload {
+            return self.running;
+        }
+        let (a, b) = (self.terminating, self.running);
+        Usage {
+            observed_at: a.observed_at.max(b.observed_at),
+            memory: plus_memory(a.memory, b.memory),
+            processes: plus(a.processes, b.processes),
+            counted: plus_counted(a.counted, b.counted),
+            ..a
+        }
+    }
+}
+
+/// Ids of the sandboxes and containers of the pod `uid`.
+fn ids<'a>(inventory: &'a Inventory, uid: &'a str) -> impl Iterator<Item = &'a str> {
+    let sandboxes = inventory.pods.iter().map(|pod| &pod.sandbox);
+    let sandboxes = sandboxes.filter(move |s| s.pod_uid == uid).map(|s| s.id.as_str());
+    let containers = inventory.containers.iter().map(|seen| &seen.container);
+    let containers = containers.filter(move |c| c.pod_uid == uid).map(|c| c.id.as_str());
+    sandboxes.chain(containers)
 }
 
 /// What the cgroups of one pod use together.
@@ -421,17 +586,21 @@ struct Usage {
     counted: Option<Counted>,
     /// Something runs beside the sandbox.
     has_payload: bool,
-    /// Why one of its containers must not be ended, if so: then none of them is.
+    /// Why one of its containers must not be killed, if so; the others may be.
     protected: Option<ProtectedReason>,
+    /// One of its containers may be killed.
+    has_candidate: bool,
     /// Of a container that is at its own limit.
     local_limit: Option<LocalLimit>,
 }
 
 impl Usage {
     fn add(&mut self, workload: &Workload, is_payload: bool) {
-        if is_payload {
+        let is_empty = workload.protected == Some(ProtectedReason::NothingRuns);
+        if is_payload && !is_empty {
             self.has_payload = true;
             self.protected = self.protected.or(workload.protected);
+            self.has_candidate |= workload.protected.is_none();
             if workload.local_limit.is_some_and(|limit| limit.at_limit) {
                 self.local_limit = workload.local_limit;
             }
@@ -473,6 +642,7 @@ fn plus_memory(a: Option<MemoryUsage>, b: Option<MemoryUsage>) -> Option<MemoryU
         shmem: plus(a.shmem, b.shmem),
         kernel: plus(a.kernel, b.kernel),
         swap: plus(a.swap, b.swap),
+        zswap: plus(a.zswap, b.zswap),
         low: plus(a.low, b.low),
         min: plus(a.min, b.min),
         refaults: plus(a.refaults, b.refaults),

@@ -1,12 +1,11 @@
 //! From what is known to values: the node as policy sees it.
 
-use super::pods::Measured;
+use super::pods::{Fate, Measured};
 use super::{EMPTY_FOR, NodeState, tracked};
 use crate::clock::Boot;
 use crate::sense::node::NodeReading;
 use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory};
 use ebb_policy::{Signal, Snapshot};
-use std::path::Path;
 
 /// How much of what is known a snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +29,18 @@ impl NodeState {
         let taken_at = self.clock.time(now);
         let mut snapshot = Snapshot::at(taken_at);
         snapshot.agent_started_at = Some(self.started_at);
+        snapshot.oom_kills.clone_from(&self.oom_kills);
         if let Some(reading) = &self.reading {
             self.fill_node(&mut snapshot, reading);
         }
         let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
         let cgroups = self.cgroups.values().map(|tracked| Measured {
             path: tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path),
+            named: &tracked.named,
             since: tracked.since,
-            owner: tracked.owner.as_ref(),
+            owner: tracked.owner.as_ref().filter(|owner| self.still_owns(owner)),
             workload: tracked.workload(&self.clock),
+            fate: self.fate(tracked.cgroup.id()),
         });
         if !self.pods.pods_only() {
             let processes = self.processes.iter().filter_map(|process| {
@@ -46,30 +48,41 @@ impl NodeState {
             });
             snapshot.workloads.extend(processes);
         }
-        self.pods.add_workloads(&mut snapshot, cgroups);
+        let running = self.pods.add_workloads(&mut snapshot, cgroups, &self.clock);
         if self.rules.chosen().is_some() {
-            let lives = |path: &Path| {
-                let node = self.tree.id_of(path).and_then(|id| self.tree.get(id));
-                node.is_some_and(|node| node.populated)
-            };
-            self.pods.tell_unchosen(&mut snapshot, lives);
+            self.pods.tell_unchosen(&mut snapshot, |path| self.lives(path));
         }
         if extent == Extent::Everything {
             self.pods.add_runtime(&mut snapshot);
             self.disk.fill(&mut snapshot, &self.clock);
+            self.filling.fill(&mut snapshot, &self.clock);
         }
         for workload in &mut snapshot.workloads {
-            workload.dying = self.departures.dying(workload, &self.clock);
+            let uid = workload.key.uid.as_deref().filter(|_| workload.key.cgroup.is_none());
+            let runs = uid.is_some_and(|uid| running.contains(uid));
+            workload.dying = self.departures.dying(workload, runs, &self.clock, now);
+            if runs || uid.is_none() {
+                let evicted = self.departures.evicted(&workload.key);
+                workload.restarted = evicted.map(|at| self.clock.time(at));
+            }
             if self.found_empty.get(&workload.key).is_some_and(|at| now.since(*at) < EMPTY_FOR) {
                 workload.protected = workload.protected.or(Some(ProtectedReason::NothingRuns));
             }
-            // To find a target takes a search, and hardly ever is one found protected.
-            if workload.protected.is_none() && !self.found_protected.is_empty() {
-                let target = self.target(&workload.key);
-                workload.protected = target.and_then(|t| self.found_protected.get(&t).copied());
-            }
+            workload.protected =
+                workload.protected.or_else(|| self.found_protected(&workload.key, now));
         }
         snapshot
+    }
+
+    /// What becomes of the cgroup `id`.
+    fn fate(&self, id: u64) -> Fate {
+        if self.departures.has(id) {
+            Fate::Terminating
+        } else if self.departures.had(id) {
+            Fate::Terminated
+        } else {
+            Fate::Runs
+        }
     }
 
     fn fill_node(&self, snapshot: &mut Snapshot, reading: &NodeReading) {
@@ -88,6 +101,8 @@ impl NodeState {
             memory_observed_at: observed_at,
             swap_total: memory.swap_total,
             swap_free: memory.swap_free,
+            swap_in_memory: memory.swap_in_memory(),
+            zram: memory.zram,
             ..NodeFacts::default()
         };
         let mut observe = |signal, available: Option<u64>, capacity| {

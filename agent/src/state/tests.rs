@@ -2,7 +2,7 @@
 use super::*;
 use crate::sense::node::NodeSensor;
 use ebb_policy::Signal;
-use ebb_policy::snapshot::Preference;
+use ebb_policy::snapshot::{OomKill, Preference};
 use rules::Patterns;
 use std::fs;
 use std::path::PathBuf;
@@ -120,15 +120,94 @@ fn after_a_loss_the_tree_is_read_again() {
 }
 
 #[test]
-fn what_was_found_protected_at_the_last_moment_is_protected_in_the_next_snapshot() {
+fn what_was_found_protected_at_the_last_moment_is_protected_for_a_second_and_not_for_ever() {
     let fake = Fake::new();
     fake.add("apps/a", 1);
     let mut state = fake.state(&Patterns::default());
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     let target = state.target(&key).unwrap();
-    state.protect(&target, ProtectedReason::Runtime);
-    let workload = &state.snapshot(Boot::now()).workloads[0];
-    assert_eq!(workload.protected, Some(ProtectedReason::Runtime));
+    state.protect(&target, ProtectedReason::Runtime, None);
+    let protected = |at| state.snapshot(at).workloads[0].protected;
+    assert_eq!(protected(Boot::now()), Some(ProtectedReason::Runtime));
+    assert_eq!(protected(Boot::now().plus(PROTECTED_FOR)), None);
+}
+
+/// It protected its cgroup when that was first read; since then it has gone, and a leak is left.
+#[test]
+fn protection_does_not_outlast_the_process_that_it_was_found_by() {
+    let fake = Fake::new();
+    fake.add("apps/a", 1 << 30);
+    let score = fake.dir.path().join("proc/4194305");
+    fs::create_dir(&score).unwrap();
+    fs::write(score.join("oom_score_adj"), "-1000\n").unwrap();
+    let mut state = fake.state(&Patterns::default());
+    let protected = |state: &NodeState| state.snapshot(Boot::now()).workloads[0].protected;
+    assert_eq!(protected(&state), Some(ProtectedReason::OomScoreAdj));
+    fs::write(score.join("oom_score_adj"), "0\n").unwrap();
+    let later = Boot::now().plus(Duration::from_secs(2));
+    state.sample(later, Depth::Memory).unwrap();
+    assert_eq!(protected(&state), None);
+}
+
+/// Its cgroup is still there, and nobody has told that it is empty.
+#[test]
+fn a_cgroup_in_which_nothing_lives_is_no_candidate() {
+    let fake = Fake::new();
+    fake.add("apps/killed", 4096);
+    fake.add("apps/lives", 4096);
+    let mut state = fake.state(&Patterns::default());
+    state.tree_events_are_live(true);
+    let dir = fake.roots().cgroup.join("apps/killed");
+    fs::write(dir.join("cgroup.procs"), "").unwrap();
+    fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();
+    state.sample(Boot::now(), Depth::Memory).unwrap();
+    let protected: Vec<_> = state
+        .snapshot(Boot::now())
+        .workloads
+        .into_iter()
+        .map(|workload| (workload.key.name, workload.protected))
+        .collect();
+    let empty = Some(ProtectedReason::NothingRuns);
+    assert_eq!(protected, [("/apps/killed".to_owned(), empty), ("/apps/lives".to_owned(), None)]);
+}
+
+#[test]
+fn what_an_owner_wrote_protects_no_more_than_the_cgroups_above_allow() {
+    let fake = Fake::new();
+    fake.add("user.slice/user@7.service/leak", 1 << 30);
+    let user = fake.roots().cgroup.join("user.slice/user@7.service");
+    fs::write(user.join("leak/memory.low"), "max\n").unwrap();
+    let request = |most: &str| {
+        fs::write(user.join("memory.low"), most).unwrap();
+        let snapshot = fake.state(&Patterns::default()).snapshot(Boot::now());
+        let leak = snapshot.workloads.into_iter().find(|w| w.key.name.ends_with("leak")).unwrap();
+        (leak.memory_request, leak.stats.unwrap().memory.unwrap().low)
+    };
+    let bytes = ebb_policy::Quantity::bytes;
+    assert_eq!(request("0\n"), (Some(bytes(0)), Some(0)));
+    assert_eq!(request("4096\n"), (Some(bytes(4096)), Some(4096)));
+}
+
+/// Attributes of the `user` space are the owner's to write.
+#[test]
+fn a_mark_counts_only_on_a_cgroup_that_nobody_else_owns() {
+    let fake = Fake::new();
+    let paths = ["system.slice/web.service", "user.slice/user@7.service/web.service"];
+    for path in paths {
+        fake.add(path, 1);
+        let dir = fake.roots().cgroup.join(path);
+        if xattr::set(&dir, "user.oomd_omit", b"1").is_err() {
+            // A kernel whose tmpfs keeps no attributes for users; the guest test does it on a real tree.
+            return;
+        }
+    }
+    let snapshot = fake.state(&Patterns::default()).snapshot(Boot::now());
+    let protected = |path: &str| {
+        let name = format!("/{path}");
+        snapshot.workloads.iter().find(|w| w.key.name == name).unwrap().protected
+    };
+    assert_eq!(protected(paths[0]), Some(ProtectedReason::Configured));
+    assert_eq!(protected(paths[1]), None);
 }
 
 #[test]
@@ -199,4 +278,30 @@ fn a_cgroup_that_was_removed_without_a_word_is_forgotten_with_the_next_sample() 
     fs::remove_dir(&gone).unwrap();
     state.sample(Boot::now(), Depth::Memory).unwrap();
     assert_eq!(names(&state), ["/apps/stays"]);
+}
+
+#[test]
+fn the_next_decision_knows_of_the_last_kills_by_the_kernel_and_the_one_after_of_none() {
+    let fake = Fake::new();
+    let mut state = fake.state(&Patterns::default());
+    let kill = |pid| OomKill { victim: "leak".into(), pid, ..OomKill::default() };
+    (1..=100).for_each(|pid| state.observe_oom_kill(kill(pid)));
+    let pids = |state: &NodeState| -> Vec<u32> {
+        state.snapshot(Boot::now()).oom_kills.iter().map(|kill| kill.pid).collect()
+    };
+    assert_eq!(pids(&state), (37..=100).collect::<Vec<_>>(), "the last 64");
+    state.forget_oom_kills();
+    assert!(pids(&state).is_empty());
+}
+
+#[test]
+fn without_kernel_events_the_tree_is_read_again_when_it_is_old() {
+    let fake = Fake::new();
+    fake.add("apps/a", 4096);
+    let mut state = fake.state(&Patterns::default());
+    state.tree_events_are_live(true);
+    fake.add("apps/b", 4096);
+    state.tree_events_are_live(false);
+    state.sample(Boot::now().plus(TREE_MAX_AGE * 2), Depth::Full).unwrap();
+    assert_eq!(names(&state), ["/apps/a", "/apps/b"]);
 }

@@ -5,8 +5,12 @@ use super::rules::Rules;
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
 use crate::sense::cgroup::{Cgroup, Usage};
-use crate::sense::process::{Guardian, Process, oom_score_adj};
+use crate::sense::custody::Custody;
+use crate::sense::descriptors::Descriptors;
+use crate::sense::file::{number_or_max, read_once};
+use crate::sense::process::{Process, oom_score_adj};
 use crate::sense::psi::Stall;
+use crate::sense::role::{Role, is_sandbox};
 use crate::sense::tree::{Node, Tree};
 use ebb_policy::snapshot::{
     CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProcessId, ProtectedReason, Stats,
@@ -15,10 +19,17 @@ use ebb_policy::snapshot::{
 use ebb_policy::{Quantity, Time};
 use ebb_probes::Swept;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Processes looked at to learn what part a cgroup plays: the first ones made the others.
+/// Processes looked at to learn early that a cgroup will be refused: all of them are asked just before it would be killed.
 const ASKED_AT_MOST: usize = 4;
+
+/// How long it stands that a cgroup is protected: what protected it may have ended since.
+const PROTECTED_FOR: Duration = Duration::from_secs(1);
+
+/// How long it stands that a cgroup is not protected; whoever joins later is found before it would be killed.
+const UNPROTECTED_FOR: Duration = Duration::from_secs(60);
 
 /// Reclaim keeps usage a little below the limit itself: within one part in this many counts as being at it.
 const NEAR_LIMIT: u64 = 32;
@@ -32,7 +43,11 @@ pub(super) struct Tracked {
     /// When it was first read, or was last known to belong to a pod.
     pub(super) since: Boot,
     pub(super) key: WorkloadKey,
-    protected: Option<ProtectedReason>,
+    /// The leading part of its path below the mount that the administrator named.
+    pub(super) named: PathBuf,
+    /// When protection, preference and priority were looked at.
+    judged: Boot,
+    pub(super) protected: Option<ProtectedReason>,
     preference: Preference,
     priority: Option<i32>,
     /// What was read last, and when.
@@ -41,6 +56,10 @@ pub(super) struct Tracked {
     pub(super) counted: Option<Counted>,
     /// The pod that it belongs to, if it does.
     pub(super) owner: Option<Owner>,
+    /// What the cgroups above it protect at most.
+    pub(super) ceiling: Ceiling,
+    /// Whether some process lives in it or below, as last read.
+    populated: Option<bool>,
     /// `max` of `memory.events` went up between the last two readings.
     ran_into_limit: bool,
 }
@@ -53,41 +72,69 @@ impl Tracked {
         tree: &Tree,
         rules: &Rules,
         roots: &Roots,
+        descriptors: &Descriptors,
     ) -> Option<Self> {
         let path = tree.root().join(&node.path);
-        let cgroup = Cgroup::open(&path, id).ok()?;
-        let key = WorkloadKey {
-            name: format!("/{}", node.path.display()),
-            uid: node.pod_uid(),
-            cgroup: Some(CgroupId(id)),
-            process: None,
-        };
-        let protected = rules
-            .protected(&node.path)
-            .or_else(|| is_marked(&path, "user.oomd_omit").then_some(ProtectedReason::Configured))
-            .or_else(|| part_played(&cgroup, roots));
-        let preference = match rules.preference(&node.path) {
-            Preference::Neutral if is_marked(&path, "user.oomd_avoid") => Preference::Avoid,
-            told => told,
-        };
-        Some(Self {
+        let cgroup = Cgroup::follow(&path, id, descriptors).ok()?;
+        let mut new = Self {
             cgroup,
-            key,
-            protected,
-            preference,
-            priority: rules.priority(&node.path),
+            key: WorkloadKey {
+                name: format!("/{}", node.path.display()),
+                uid: None,
+                cgroup: Some(CgroupId(id)),
+                process: None,
+            },
+            named: PathBuf::new(),
+            judged: Boot::now(),
+            protected: None,
+            preference: Preference::Neutral,
+            priority: None,
             path,
             since: Boot::now(),
             last: None,
             counted: None,
             owner: None,
+            ceiling: Ceiling::default(),
+            populated: None,
             ran_into_limit: false,
-        })
+        };
+        new.judge(rules, roots);
+        Some(new)
+    }
+
+    /// Whether what was found of its protection is too old to stand.
+    pub(super) fn is_to_be_judged(&self, now: Boot) -> bool {
+        let stands_for = if self.protected.is_some() { PROTECTED_FOR } else { UNPROTECTED_FOR };
+        now.since(self.judged) >= stands_for
+    }
+
+    /// Looks at whose word its name and marks are, and by that at protection, preference and priority.
+    pub(super) fn judge(&mut self, rules: &Rules, roots: &Roots) {
+        let below = self.path.strip_prefix(&roots.cgroup).unwrap_or(&self.path);
+        let custody = Custody::of(&roots.cgroup, below);
+        let is_marked = |mark| is_marked(&self.path, &custody, mark);
+        self.protected = rules
+            .protected(below, &custody)
+            .or_else(|| is_marked("oomd_omit").then_some(ProtectedReason::Configured))
+            .or_else(|| part_played(&self.cgroup, below, &custody, roots));
+        self.preference = match rules.preference(below, &custody) {
+            Preference::Neutral if is_marked("oomd_avoid") => Preference::Avoid,
+            told => told,
+        };
+        self.priority = rules.priority(below, &custody);
+        self.key.uid = custody.pod().map(str::to_owned);
+        self.named = custody.named_part(below);
+        self.judged = Boot::now();
     }
 
     /// Whether the cgroup's own name still leads to it.
     pub(super) fn is_there(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|dir| dir.ino() == self.cgroup.id())
+    }
+
+    /// Notes that no process lives in it any more.
+    pub(super) fn has_emptied(&mut self) {
+        self.populated = Some(false);
     }
 
     /// Usage in bytes as last read.
@@ -98,6 +145,7 @@ impl Tracked {
     /// Reads everything there is to know.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) {
         let usage = self.cgroup.read_usage(buffer);
+        self.populated = self.cgroup.read_populated(buffer);
         let before = self.last.as_ref().and_then(|(_, u)| u.max_events);
         self.ran_into_limit = match (before, usage.max_events) {
             (Some(before), Some(now)) => now > before,
@@ -124,6 +172,7 @@ impl Tracked {
     pub(super) fn read_memory(&mut self, buffer: &mut Vec<u8>) {
         let mut usage = self.last.map(|(_, usage)| usage).unwrap_or_default();
         self.cgroup.read_memory(&mut usage, buffer);
+        self.populated = self.cgroup.read_populated(buffer);
         self.last = Some((Boot::now(), usage));
     }
 
@@ -140,10 +189,10 @@ impl Tracked {
             key: self.key.clone(),
             kind: WorkloadKind::Cgroup,
             priority: self.priority,
-            protected: self.protected,
+            protected: self.protected.or_else(|| self.is_empty()),
             preference: self.preference,
             stats: self.last.as_ref().and_then(|(at, usage)| {
-                let stats = stats(usage, clock.time(*at))?;
+                let stats = stats(&self.ceiling.over(usage), clock.time(*at))?;
                 Some(Stats { counted: self.counted, ..stats })
             }),
             local_limit: self.last.as_ref().map(|(_, usage)| self.local_limit(usage)),
@@ -151,9 +200,17 @@ impl Tracked {
             // Whether its tmpfs and shared memory outlive it cannot be told from its counters. To believe that they do
             // would end another workload beside it; should they, it is chosen once this one is gone.
             shared_memory: None,
-            memory_request: self.last.as_ref().and_then(|(_, u)| protected_memory(u)),
+            memory_request: self
+                .last
+                .as_ref()
+                .and_then(|(_, usage)| protected_memory(&self.ceiling.over(usage))),
             ..Workload::default()
         }
+    }
+
+    /// What it still holds (page cache, tmpfs) no eviction gives back.
+    fn is_empty(&self) -> Option<ProtectedReason> {
+        (self.populated == Some(false)).then_some(ProtectedReason::NothingRuns)
     }
 
     fn local_limit(&self, usage: &Usage) -> LocalLimit {
@@ -166,7 +223,41 @@ impl Tracked {
     }
 }
 
-/// What the cgroup protects for itself stands for a request: the larger of `memory.min` and `memory.low`.
+/// What the cgroups above one protect at most, in bytes: the kernel gives a cgroup no more than that, whatever its owner wrote.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ceiling {
+    /// The least `memory.min`; `None` where no cgroup above has the file.
+    pub(super) min: Option<u64>,
+    /// The least `memory.low`.
+    pub(super) low: Option<u64>,
+}
+
+impl Ceiling {
+    /// What the cgroup at `path` protects of what is below it.
+    pub(super) fn read(path: &Path) -> Self {
+        let value = |file: &str| {
+            let text = read_once(&path.join(file)).ok()?;
+            number_or_max(&text).map(|bytes| bytes.unwrap_or(u64::MAX))
+        };
+        Self { min: value("memory.min"), low: value("memory.low") }
+    }
+
+    /// The lower of both for each file.
+    pub(super) fn and(self, other: Self) -> Self {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        Self { min: least(self.min, other.min), low: least(self.low, other.low) }
+    }
+
+    /// `usage` with what is really protected of it.
+    fn over(self, usage: &Usage) -> Usage {
+        let bounded = |own: Option<u64>, most: Option<u64>| {
+            own.map(|own| most.map_or(own, |most| own.min(most)))
+        };
+        Usage { min: bounded(usage.min, self.min), low: bounded(usage.low, self.low), ..*usage }
+    }
+}
+
+/// What the kernel protects of the cgroup stands for a request: the larger of `memory.min` and `memory.low`.
 fn protected_memory(usage: &Usage) -> Option<Quantity> {
     usage.min.max(usage.low).map(Quantity::bytes)
 }
@@ -184,6 +275,7 @@ fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
         shmem: usage.shmem,
         kernel: usage.kernel,
         swap: usage.swap,
+        zswap: usage.zswap,
         low: usage.low,
         min: usage.min,
         refaults: usage.refaults,
@@ -197,37 +289,44 @@ fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
     })
 }
 
-/// Whether systemd has written down this wish of a unit (`ManagedOOMPreference=`) on its cgroup.
-fn is_marked(path: &std::path::Path, attribute: &str) -> bool {
-    xattr::get(path, attribute).is_ok_and(|value| value.as_deref() == Some(b"1"))
+/// Whether a wish of a unit (`ManagedOOMPreference=`) is written on its cgroup by somebody who may: `user.*` attributes are the owner's to write, `trusted.*` take `CAP_SYS_ADMIN`.
+fn is_marked(path: &Path, custody: &Custody, mark: &str) -> bool {
+    let is_set = |space: &str| {
+        let value = xattr::get(path, format!("{space}.{mark}"));
+        value.is_ok_and(|value| value.as_deref() == Some(b"1"))
+    };
+    custody.vouches_for_marks() && is_set("user") || is_set("trusted")
 }
 
 /// What the first processes of a cgroup say about ending it.
-fn part_played(cgroup: &Cgroup, roots: &Roots) -> Option<ProtectedReason> {
-    cgroup.processes(ASKED_AT_MOST).into_iter().find_map(|pid| {
-        if u32::try_from(pid) == Ok(std::process::id()) {
-            return Some(ProtectedReason::Agent);
-        }
-        let process = Process::read(&roots.proc, pid)?;
-        process_protection(&process, roots)
-    })
+fn part_played(
+    cgroup: &Cgroup,
+    below: &Path,
+    custody: &Custody,
+    roots: &Roots,
+) -> Option<ProtectedReason> {
+    let first = cgroup.processes(ASKED_AT_MOST);
+    if is_sandbox(custody, &roots.cgroup, below, &first, &roots.proc) {
+        return Some(ProtectedReason::Runtime);
+    }
+    let has_daemons = custody.is_for_daemons(below);
+    first.into_iter().find_map(|pid| process_protection(pid, has_daemons, roots))
 }
 
-fn process_protection(process: &Process, roots: &Roots) -> Option<ProtectedReason> {
-    if process.id.pid == 1 {
+/// Why the process `pid` must not be killed, if so; `has_daemons` says that the kubelet and the runtime may live where it does.
+fn process_protection(pid: i32, has_daemons: bool, roots: &Roots) -> Option<ProtectedReason> {
+    if pid == 1 {
         return Some(ProtectedReason::Init);
     }
-    if process.is_kernel_thread() {
-        return Some(ProtectedReason::KernelThread);
-    }
-    if u32::try_from(process.id.pid) == Ok(std::process::id()) {
+    if u32::try_from(pid) == Ok(std::process::id()) {
         return Some(ProtectedReason::Agent);
     }
-    match Guardian::of(process, &roots.proc) {
-        Some(Guardian::Runtime) => Some(ProtectedReason::Runtime),
-        Some(Guardian::Kubelet) => Some(ProtectedReason::Kubelet),
-        None => (oom_score_adj(&roots.proc, process.id.pid) == Some(-1000))
-            .then_some(ProtectedReason::OomScoreAdj),
+    if oom_score_adj(&roots.proc, pid) == Some(-1000) {
+        return Some(ProtectedReason::OomScoreAdj);
+    }
+    match has_daemons.then(|| Role::of(pid, &roots.proc)).flatten()? {
+        Role::Runtime => Some(ProtectedReason::Runtime),
+        Role::Kubelet => Some(ProtectedReason::Kubelet),
     }
 }
 
@@ -238,7 +337,7 @@ pub(super) fn process_workload(
     roots: &Roots,
     observed_at: Time,
 ) -> Option<Workload> {
-    let name = std::path::Path::new(&process.comm);
+    let (named, preference, priority) = rules.of_command(&process.comm);
     let memory = MemoryUsage {
         usage: Some(process.rss),
         working_set: Some(process.rss),
@@ -254,9 +353,13 @@ pub(super) fn process_workload(
             ..WorkloadKey::default()
         },
         kind: WorkloadKind::Process,
-        priority: rules.priority(name),
-        protected: rules.protected(name).or_else(|| process_protection(process, roots)),
-        preference: rules.preference(name),
+        priority,
+        protected: named.or_else(|| {
+            let of_the_kernel = process.is_kernel_thread().then_some(ProtectedReason::KernelThread);
+            let has_name = Role::is_name_of_any(&process.comm);
+            of_the_kernel.or_else(|| process_protection(process.id.pid, has_name, roots))
+        }),
+        preference,
         stats: Some(Stats {
             observed_at: Some(observed_at),
             memory: Some(memory),

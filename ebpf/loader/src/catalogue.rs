@@ -13,6 +13,16 @@ use Strings::{Avoided, Read};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
+/// The names of all programs, sorted: what [`Options::leave_out`](crate::Options::leave_out) may name, beside `all`.
+#[must_use]
+pub fn program_names() -> Vec<&'static str> {
+    let programs = WAYS.iter().flat_map(|way| way.programs.iter());
+    let mut names: Vec<&str> = programs.map(|program| program.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Something that programs can tell about the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -37,7 +37,7 @@ mod sweep;
 mod totals;
 
 pub use attach::{AttachError, ProbeState, ProbeStatus};
-pub use catalogue::{Arg, Fact, Hook, Point, Tier};
+pub use catalogue::{Arg, Fact, Hook, Point, Tier, program_names};
 pub use costs::{Cost, Meter, share};
 pub use ebb_wire::Gauge;
 pub use event::{CgroupChange, Comm, ExitScope, ExitStatus, KernelEvent, MemoryCounter, OomLimit};

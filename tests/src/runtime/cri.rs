@@ -12,6 +12,7 @@ use ebb_cri::wire::runtime as v1;
 use ebb_cri::wire::runtime::runtime_service_server::RuntimeService;
 use prost::Message;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tonic::codegen::tokio_stream::Stream;
@@ -49,6 +50,14 @@ impl Shared {
         let fault = self.world().enter(call, on);
         match fault {
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::HeldAfter(answered)) => {
+                let nth = self.world().count(call);
+                while nth > answered
+                    && matches!(self.world().faults.get(call), Some(Fault::HeldAfter(_)))
+                {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
             Some(Fault::Late(by)) => tokio::time::sleep(by).await,
             Some(Fault::Refuse(code, words)) => return Err(refusal(code, &words)),
             Some(Fault::DoneAndSilent) => {

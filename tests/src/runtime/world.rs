@@ -54,6 +54,8 @@ pub enum Fault {
     Hang,
     /// An answer after this long.
     Late(Duration),
+    /// No answer after so many calls of the kind that were answered, until the fault is taken away.
+    HeldAfter(usize),
     /// An error, with gRPC's code (13 is internal) and these words.
     Refuse(i32, String),
     /// It is done, but the answer never comes.

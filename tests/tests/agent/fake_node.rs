@@ -2,6 +2,7 @@
 //!
 //! What the real kernel does is proved in the guests of `vm-tests`; here the whole agent is put before situations that are hard to bring about there.
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,6 +11,9 @@ const MIB: u64 = 1 << 20;
 
 /// Process ids that no process can have, so that nothing real is ever looked at or signalled.
 const FIRST_PID: u32 = 4_194_305;
+
+/// For what must happen, however busy the machine is: no test is about how long that takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node made of files.
 pub(crate) struct FakeNode {
@@ -21,6 +25,7 @@ pub(crate) struct FakeNode {
 #[derive(Clone, Debug)]
 pub(crate) struct FakeCgroup {
     pub(crate) path: PathBuf,
+    pid: u32,
 }
 
 impl FakeNode {
@@ -28,11 +33,12 @@ impl FakeNode {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let node = Self { dir, next_pid: FIRST_PID };
-        for sub in ["proc/pressure", "proc/self", "proc/sys/kernel", "cgroup"] {
+        for sub in ["proc/pressure", "proc/self", "proc/sys/kernel/random", "cgroup"] {
             fs::create_dir_all(node.dir.path().join(sub)).unwrap();
         }
         let write = |name: &str, text: &str| fs::write(node.dir.path().join(name), text).unwrap();
         write("proc/loadavg", "0.00 0.00 0.00 1/200 300\n");
+        write("proc/sys/kernel/random/boot_id", "7d0f3e52-0000-4000-8000-000000000000\n");
         write("proc/sys/kernel/pid_max", "32768\n");
         write("proc/sys/kernel/threads-max", "30000\n");
         write("proc/self/oom_score_adj", "0\n");
@@ -45,17 +51,72 @@ impl FakeNode {
         self.dir.path().join("proc")
     }
 
+    /// Where an agent may keep what outlives it.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     pub(crate) fn cgroups(&self) -> PathBuf {
         self.dir.path().join("cgroup")
     }
 
     /// Makes `mib` MiB available.
     pub(crate) fn set_available(&self, mib: u64) {
-        let (total, available) = (4096 * 1024, mib * 1024);
-        let text = format!(
-            "MemTotal: {total} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\n"
+        self.set_available_kib(mib * 1024);
+    }
+
+    /// The same in smaller steps.
+    pub(crate) fn set_available_kib(&self, available: u64) {
+        replace(&self.proc().join("meminfo"), &meminfo_with(available));
+    }
+
+    /// Makes `/proc/meminfo` say this, and waits until it has been read so often since: each look of the agent reads it once.
+    pub(crate) fn is_looked_at(&self, meminfo: &str, times: usize) {
+        let path = self.proc().join("meminfo");
+        replace(&path, meminfo);
+        is_read(&path, times);
+    }
+
+    /// What the kernel does once every process of a cgroup has ended, with `mib` MiB available then: the memory is back before the cgroup is empty, so that nobody sees a node that is short and has no victim.
+    pub(crate) fn gives_back(&self, cgroup: &FakeCgroup, mib: u64) {
+        self.set_available(mib);
+        cgroup.empty();
+    }
+
+    /// The same at once when ebb kills it, on a thread of its own: an eviction that is not over within three seconds costs another, and the test may be kept from running for that long.
+    pub(crate) fn gives_back_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
+        let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
+        cgroup.when_killed(move || replace(&meminfo, &meminfo_with(kib)));
+    }
+
+    /// The same with swap.
+    pub(crate) fn gives_back_with_swap_when_killed(
+        &self,
+        cgroup: &FakeCgroup,
+        mib: u64,
+        swap: u64,
+        swap_free: u64,
+    ) {
+        let meminfo = self.proc().join("meminfo");
+        cgroup.when_killed(move || replace(&meminfo, &meminfo_with_swap(mib, swap, swap_free)));
+    }
+
+    /// Makes `mib` MiB available, and so many MiB of `swap` MiB of swap.
+    pub(crate) fn set_available_with_swap(&self, mib: u64, swap: u64, swap_free: u64) {
+        replace(&self.proc().join("meminfo"), &meminfo_with_swap(mib, swap, swap_free));
+    }
+
+    /// Has all swap on zram: `size` MiB, of which `used` are in use and take `memory` MiB.
+    pub(crate) fn swaps_to_zram(&self, size: u64, used: u64, memory: u64) {
+        let block = self.dir.path().join("sys/block/zram0");
+        fs::create_dir_all(&block).unwrap();
+        let (size, swapped) = (size * 1024, used * 1024);
+        let swaps = format!(
+            "Filename Type Size Used Priority\n/dev/zram0 partition {size} {swapped} 100\n"
         );
-        replace(&self.proc().join("meminfo"), &text);
+        replace(&self.proc().join("swaps"), &swaps);
+        let stat = format!("{} 0 {} 0 0 0 0 0 0\n", used * MIB, memory * MIB);
+        replace(&block.join("mm_stat"), &stat);
     }
 
     /// Adds a cgroup with one process that uses `mib` MiB.
@@ -76,8 +137,33 @@ impl FakeNode {
         ] {
             fs::write(path.join(file), text).unwrap();
         }
+        let pid = self.next_pid;
+        self.next_pid += 16;
+        FakeCgroup { path, pid }
+    }
+
+    /// Says of a process what is in these files of procfs.
+    pub(crate) fn add_process(&self, pid: u32, files: &[(&str, &str)]) {
+        let dir = self.proc().join(pid.to_string());
+        fs::create_dir_all(&dir).unwrap();
+        for (file, text) in files {
+            fs::write(dir.join(file), text).unwrap();
+        }
+    }
+
+    /// A cgroup above others, which has no process of its own and 2 GiB.
+    pub(crate) fn slice(&self, name: &str) -> FakeCgroup {
+        let slice = FakeCgroup { path: self.cgroups().join(name), pid: 0 };
+        slice.set("memory.current", &format!("{}\n", 2048 * MIB));
+        slice
+    }
+
+    /// Removes a cgroup for good: its inode is not given to another, as the kernel never does that with the ids of cgroups.
+    pub(crate) fn remove(&mut self, cgroup: &FakeCgroup) {
+        let removed = self.dir.path().join("removed");
+        fs::create_dir_all(&removed).unwrap();
+        fs::rename(&cgroup.path, removed.join(self.next_pid.to_string())).unwrap();
         self.next_pid += 1;
-        FakeCgroup { path }
     }
 }
 
@@ -85,6 +171,74 @@ impl FakeCgroup {
     /// Whether ebb wrote to `cgroup.kill`.
     pub(crate) fn is_killed(&self) -> bool {
         fs::read_to_string(self.path.join("cgroup.kill")).is_ok_and(|t| t.trim() == "1")
+    }
+
+    /// The process that it was made with; fifteen more numbers belong to nobody else.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Gives one of its files another content.
+    pub(crate) fn set(&self, file: &str, text: &str) {
+        replace(&self.path.join(file), text);
+    }
+
+    /// Makes these its processes.
+    pub(crate) fn lists(&self, pids: &str) {
+        replace(&self.path.join("cgroup.procs"), pids);
+    }
+
+    /// Leaves only what is below it.
+    pub(crate) fn has_no_process_of_its_own(&self) {
+        fs::write(self.path.join("cgroup.procs"), "").unwrap();
+    }
+
+    /// Makes it use `mib` MiB.
+    pub(crate) fn holds(&self, mib: u64) {
+        let usage = mib * MIB;
+        let stat = format!("anon {usage}\nfile 0\ninactive_file 0\nshmem 0\n");
+        replace(&self.path.join("memory.stat"), &stat);
+        replace(&self.path.join("memory.current"), &format!("{usage}\n"));
+    }
+
+    /// Has `mib` MiB of it swapped out.
+    pub(crate) fn has_swapped(&self, mib: u64) {
+        fs::write(self.path.join("memory.swap.current"), format!("{}\n", mib * MIB)).unwrap();
+    }
+
+    /// Does what the kernel does once ebb has killed it: `first`, then it is empty.
+    fn when_killed(&self, first: impl FnOnce() + Send + 'static) {
+        let kill = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
+        kill.add_watch(&self.path.join("cgroup.kill"), AddWatchFlags::IN_MODIFY).unwrap();
+        let cgroup = self.clone();
+        std::thread::spawn(move || {
+            while !cgroup.is_killed() {
+                if kill.read_events().is_err() {
+                    return;
+                }
+            }
+            first();
+            cgroup.empty();
+        });
+    }
+
+    /// Has all its tasks wait for memory so many percent of the time, up to now.
+    pub(crate) fn stalls(&self, percent: u64) {
+        let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
+        let up = u64::try_from(Duration::from(since_boot).as_micros()).unwrap();
+        let total = up / 100 * percent;
+        let text = format!(
+            "some avg10=99.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10={percent:02}.00 avg60=0.00 avg300=0.00 total={total}\n"
+        );
+        self.set("memory.pressure", &text);
+    }
+
+    /// Has the kernel have scanned so many pages of it to reclaim memory, in all.
+    pub(crate) fn has_scanned(&self, pages: u64) {
+        let usage = fs::read_to_string(self.path.join("memory.current")).unwrap();
+        let usage = usage.trim();
+        let stat = format!("anon {usage}\nfile 0\ninactive_file 0\nshmem 0\npgscan {pages}\n");
+        replace(&self.path.join("memory.stat"), &stat);
     }
 
     /// What the kernel does once every process has ended.
@@ -95,13 +249,37 @@ impl FakeCgroup {
     }
 }
 
-/// Waits until `done`, which is looked at again and again; fails after ten seconds, saying what was waited for.
+/// What `/proc/meminfo` says of 4 GiB of which so much is available.
+fn meminfo_with(available: u64) -> String {
+    let total = 4096 * 1024;
+    format!("MemTotal: {total} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\n")
+}
+
+/// The same with swap, all in MiB.
+fn meminfo_with_swap(mib: u64, swap: u64, swap_free: u64) -> String {
+    let [swap, swap_free] = [swap, swap_free].map(|mib| mib * 1024);
+    let memory = meminfo_with(mib * 1024);
+    format!("{memory}SwapTotal: {swap} kB\nSwapFree: {swap_free} kB\n")
+}
+
+/// Waits until `done`, which is looked at again and again; fails after [`PATIENCE`], saying what was waited for.
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "waited ten seconds for {what}");
+        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until a file has been read so often.
+pub(crate) fn is_read(path: &Path, times: usize) {
+    let reads = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+    reads.add_watch(path, AddWatchFlags::IN_ACCESS).unwrap();
+    let mut seen = 0;
+    wait_for(&format!("{times} readings of {}", path.display()), || {
+        seen += reads.read_events().map_or(0, |events| events.len());
+        seen >= times
+    });
 }
 
 /// Replaces a file's content in one write of the same length or shorter: a reader that holds the file open, as ebb does, never sees half of it.

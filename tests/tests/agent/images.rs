@@ -106,7 +106,8 @@ fn when_an_image_was_last_in_use_outlives_the_agent() {
     agent.stop();
     lab.world().containers.remove(&pod.container);
     // The one that was in use is the younger by that alone.
-    let shown = json(&lab.run(&["images", "--output", "json"]));
+    let by = quiet.path().to_str().unwrap();
+    let shown = json(&lab.run(&["images", "--output", "json", "--config", by]));
     let of = |id: &str| {
         shown.as_array().unwrap().iter().find(|image| image["id"] == id).unwrap().clone()
     };
@@ -138,7 +139,7 @@ fn what_changed_since_the_plan_is_left_alone() {
         let mut world = lab.world();
         (world.add_image("a:1", &[("a", 1)]), world.add_image("b:1", &[("b", 1)]))
     };
-    lab.world().faults.insert("RemoveImage".into(), Fault::Late(Duration::from_millis(300)));
+    lab.world().faults.insert("RemoveImage".into(), Fault::HeldAfter(0));
     let config = tight(&lab, "");
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("collecting");
@@ -147,6 +148,7 @@ fn what_changed_since_the_plan_is_left_alone() {
         lab.world().calls.iter().rev().find(|(c, _)| *c == "RemoveImage").cloned().unwrap();
     let other = if going == first { second } else { first };
     lab.pod("late", &other, 1);
+    lab.world().faults.clear();
     let left = agent.wait("notRemoved");
     assert!(left["why"].as_str().unwrap().contains("a container uses it"), "{left}");
     agent.wait("collected");

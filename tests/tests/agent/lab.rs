@@ -16,10 +16,23 @@ ebb:
   memoryAvailable: memAvailable
 ";
 
+/// The same without a kubelet: ebb sees to the end of what it evicts.
+pub(crate) const STANDALONE: &str = "\
+evictionHard:
+  memory.available: 100Mi
+imageMinimumGCAge: 0s
+ebb:
+  mode: standalone
+  containerGCPeriod: 60s
+  memoryAvailable: memAvailable
+";
+
 /// A runtime with its own directories for images, logs and what ebb remembers.
 pub(crate) struct Lab {
     pub(crate) node: FakeNode,
     pub(crate) runtime: FakeRuntime,
+    /// Where the kubelet's directory is and, in `log`, the pods' logs; both are the runtime's unless told.
+    node_fs: Option<std::path::PathBuf>,
 }
 
 impl Lab {
@@ -29,7 +42,13 @@ impl Lab {
             std::fs::create_dir(runtime.dir().join(dir)).unwrap();
         }
         runtime.world().image_fs = path(&runtime, "images");
-        Self { node: FakeNode::new(), runtime }
+        Self { node: FakeNode::new(), runtime, node_fs: None }
+    }
+
+    /// Puts the kubelet's directory and the pods' logs on another filesystem.
+    pub(crate) fn put_node_fs(&mut self, dir: &Path) {
+        std::fs::create_dir(dir.join("log")).unwrap();
+        self.node_fs = Some(dir.to_owned());
     }
 
     pub(crate) fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -55,11 +74,15 @@ impl Lab {
 
     fn args(&self) -> Vec<String> {
         let socket = self.runtime.socket().display().to_string();
-        let dir = |name| path(&self.runtime, name);
+        let dir = |name: &str| path(&self.runtime, name);
+        let on_node = |below: &str, otherwise: &str| match &self.node_fs {
+            Some(node) => node.join(below).display().to_string(),
+            None => dir(otherwise),
+        };
         let pairs = [
             ("--cri", socket),
-            ("--node-fs", dir("images")),
-            ("--pod-logs", dir("pods")),
+            ("--node-fs", on_node("", "images")),
+            ("--pod-logs", on_node("log", "pods")),
             ("--container-logs", dir("containers")),
             ("--state", dir("state")),
         ];
@@ -98,6 +121,36 @@ impl Lab {
         let payload = self.node.add(&format!("{parent}/{container}"), mib);
         let pause = self.node.add(&format!("{parent}/{sandbox}"), 1);
         Pod { uid, sandbox, container, payload, pause }
+    }
+
+    /// What the kernel does once everything in the pod's container has been killed, and the runtime's shim sees it.
+    pub(crate) fn is_dead(&self, pod: &Pod) {
+        pod.payload.empty();
+        self.world().exit(&pod.container, 137);
+    }
+
+    /// What the kubelet does with a pod that is to run always: it stops the sandbox and makes another, with another container, under the same UID.
+    pub(crate) fn start_again(&mut self, name: &str, old: &Pod, mib: u64) -> Pod {
+        let image = {
+            let mut world = self.world();
+            world.sandboxes.get_mut(&old.sandbox).unwrap().ready = false;
+            world.containers[&old.container].image.clone()
+        };
+        self.node.remove(&old.payload);
+        self.node.remove(&old.pause);
+        self.pod(name, &image, mib)
+    }
+
+    /// The same where the sandbox still runs: another container in it.
+    pub(crate) fn start_again_in_its_sandbox(&mut self, old: Pod, mib: u64) -> Pod {
+        let container = {
+            let mut world = self.world();
+            let image = world.containers[&old.container].image.clone();
+            world.add_container(&old.sandbox, "main", &image)
+        };
+        let payload = self.node.add(&format!("kubepods/burstable/pod{}/{container}", old.uid), mib);
+        self.node.remove(&old.payload);
+        Pod { container, payload, ..old }
     }
 }
 

@@ -7,7 +7,6 @@ use ebb_cri::wire::runtime::ContainerState;
 use ebb_tests::runtime::{Fault, Flavour};
 use serde_json::Value;
 use std::process::Output;
-use std::time::{Duration, Instant};
 
 /// A pod that runs, beside an agent that knows it and keeps no dead container. The configuration is there as long as its file is held.
 fn with_none_kept(flavour: Flavour) -> (Lab, Pod, Agent, tempfile::NamedTempFile) {
@@ -21,17 +20,17 @@ fn with_none_kept(flavour: Flavour) -> (Lab, Pod, Agent, tempfile::NamedTempFile
 }
 
 #[test]
-fn a_dead_container_is_collected_within_a_second_and_the_newest_of_its_name_stays() {
+fn a_dead_container_is_collected_when_it_is_told_and_the_newest_of_its_name_stays() {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let pod = lab.pod("web", &image, 10);
-    let config = config(CONFIG);
+    // Nothing else than the event makes it look: the period is longer than anybody waits.
+    let config = config(&format!("{CONFIG}  containerGCPeriod: 1h\n"));
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("runtime");
     let mut last = pod.container.clone();
     for round in 0..20 {
         let next = lab.world().add_container(&pod.sandbox, "main", &image);
-        let began = Instant::now();
         lab.world().exit(&last, 1);
         if round == 0 {
             // The only dead one of its name is the newest.
@@ -39,7 +38,6 @@ fn a_dead_container_is_collected_within_a_second_and_the_newest_of_its_name_stay
             continue;
         }
         wait_for("the removal of the older dead one", || lab.world().containers.len() == 2);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         assert!(lab.world().containers.contains_key(&next), "the running one stays");
         assert!(lab.world().containers.contains_key(&last), "the newest dead one stays");
         last = next;
@@ -186,13 +184,13 @@ fn an_agent_killed_in_the_middle_of_a_collection_is_taken_over_by_the_next() {
         let id = lab.world().add_container(&pod.sandbox, "main", &image);
         lab.world().exit(&id, 1);
     }
-    lab.world().faults.insert("RemoveContainer".into(), Fault::Late(Duration::from_millis(100)));
+    lab.world().faults.insert("RemoveContainer".into(), Fault::HeldAfter(1));
     let config = config(CONFIG);
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("removed");
     agent.kill();
-    let left = lab.world().containers.len();
-    assert!(left > 2, "{left} left: it was not in the middle");
+    assert_eq!(lab.world().containers.len(), 10, "one is removed, of nine that are to go");
+    lab.world().faults.clear();
     let agent = lab.start(config.path(), &["--enforce"]);
     wait_for("the rest to be removed", || lab.world().containers.len() == 2);
     agent.stop();
@@ -208,7 +206,7 @@ fn a_runtime_killed_in_the_middle_of_a_collection_loses_nothing() {
         let id = lab.world().add_container(&pod.sandbox, "main", &image);
         lab.world().exit(&id, 1);
     }
-    lab.world().faults.insert("RemoveContainer".into(), Fault::Late(Duration::from_millis(100)));
+    lab.world().faults.insert("RemoveContainer".into(), Fault::HeldAfter(1));
     let config = config(CONFIG);
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("removed");

@@ -157,8 +157,6 @@ fn options(driver: Driver, limited_swap: bool, tiered: bool) -> Options {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn what_a_runtime_does_not_tell_is_never_planned_otherwise(
         pods in pods(),

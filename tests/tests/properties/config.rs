@@ -29,7 +29,10 @@ fn by_signal(
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (any::<[bool; 17]>(), 1..5_u32).prop_map(|(flags, max_victims)| {
+    let numbers = (1..5_u32, 0..4_u32, 0..30_u32, 0..60_u32);
+    (any::<[bool; 17]>(), numbers).prop_map(|(flags, numbers)| {
+        let (max_victims, max_evictions_per_minute, min_freed_of_threshold, min_freed_of_need) =
+            numbers;
         let mut flags = flags.into_iter().cycle();
         let mut flag = || flags.next().unwrap_or_default();
         Options {
@@ -52,10 +55,14 @@ fn options() -> impl Strategy<Value = Options> {
                 ImageOrder::LeastToPullAgain
             },
             max_victims,
+            max_evictions_per_minute,
+            min_freed_of_threshold,
+            min_freed_of_need,
             count_dying: flag(),
             preferences: flag(),
             spread_owners: flag(),
             disruption_budgets: flag(),
+            disk_attribution: flag(),
             forecast: Forecast { enabled: flag(), ..Forecast::default() },
             ladder: Ladder { enabled: flag(), ..Ladder::default() },
             quirks: Quirks {

@@ -78,7 +78,7 @@ fn choices(shelf: &Shelf) -> impl Iterator<Item = BTreeSet<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1024), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1024), ..ProptestConfig::default() })]
 
     #[test]
     fn the_set_frees_enough_if_any_does_and_little_more_than_the_best(

@@ -1,12 +1,12 @@
 //! Snapshots made up at random: few workloads, many states, figures from nothing to the largest number there is.
 use ebb_policy::snapshot::{
-    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, Counted,
-    DisruptionBudget, Dying, FsFacts, FsLayout, FsUsage, Image, KubepodsMemory, LocalLimit, LogDir,
-    LogLink, MemoryUsage, NodeFacts, Observation, OwnerRef, Phase, Preference, PressureEvidence,
-    ProtectedReason, ResourceList, RootMemory, Sandbox, State, Stats, VolumeSpec, VolumeStats,
-    VolumeType, Workload, WorkloadKey, WorkloadKind,
+    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, Counted, DiskGrowth,
+    DisruptionBudget, Dying, FsFacts, FsFall, FsGrowth, FsLayout, FsUsage, Image, KubepodsMemory,
+    LocalLimit, LogDir, LogLink, MemoryUsage, NodeFacts, Observation, OwnerRef, Phase, Preference,
+    PressureEvidence, ProtectedReason, ResourceList, RootMemory, Sandbox, State, Stats, VolumeSpec,
+    VolumeStats, VolumeType, Workload, WorkloadKey, WorkloadKind,
 };
-use ebb_policy::{Quantity, Secs, Signal, Snapshot, Time};
+use ebb_policy::{Millis, Quantity, Secs, Signal, Snapshot, Time};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -81,11 +81,14 @@ fn counted() -> impl Strategy<Value = Counted> {
 
 fn stats() -> BoxedStrategy<Stats> {
     let container = (of(memory()), of(disk()), of(disk()));
-    let seen = (of(memory()), of(counted()), of(moment()));
+    let growth = (of(figure()), of(figure()), of(figure()))
+        .prop_map(|(grown, inodes_grown, written)| FsGrowth { grown, inodes_grown, written });
+    let on_disk = (of(moment()), of(growth));
+    let seen = (of(memory()), of(counted()), of(moment()), on_disk);
     (seen, of(figure()), of(figure()), vec(container, 0..3), of(disk()))
         .prop_map(
             |(
-                (memory, counted, observed_at),
+                (memory, counted, observed_at, (disk_observed_at, growth)),
                 process_count,
                 ephemeral_storage,
                 containers,
@@ -114,6 +117,13 @@ fn stats() -> BoxedStrategy<Stats> {
                         })
                         .into_iter()
                         .collect(),
+                    disk_observed_at,
+                    disk_growth: growth.map(|growth| DiskGrowth {
+                        over: Millis(2000),
+                        node_fs: Some(growth),
+                        image_fs: Some(growth),
+                        container_fs: None,
+                    }),
                 }
             },
         )
@@ -169,7 +179,7 @@ fn workload() -> BoxedStrategy<Workload> {
         state(),
         any::<[bool; 2]>(),
     );
-    let dying = of((moment(), moment(), of(figure())));
+    let dying = of((moment(), moment(), of(figure()), any::<[bool; 2]>()));
     let asked = (
         containers(),
         of(amounts()),
@@ -178,13 +188,13 @@ fn workload() -> BoxedStrategy<Workload> {
         of(quantity()),
         of(quantity()),
     );
-    let others = (of(0..3_u8), of(0..3_u32), any::<bool>(), of(figure()));
+    let others = (of(0..3_u8), of(0..3_u32), any::<bool>(), of(figure()), of(moment()));
     (who, dying, prop::option::weighted(0.8, stats()), asked, others)
         .prop_map(|(who, dying, stats, asked, others)| {
             let (priority, static_pod, protected, preference, phase, state, [deleted, evicted]) =
                 who;
             let (containers, requests, overhead, grace, memory_request, size_limit) = asked;
-            let (owner, budget, at_limit, shared_memory) = others;
+            let (owner, budget, at_limit, shared_memory, restarted_at) = others;
             Workload {
                 priority,
                 static_pod,
@@ -194,11 +204,14 @@ fn workload() -> BoxedStrategy<Workload> {
                 state,
                 deleted,
                 evicted,
-                dying: dying.map(|(since, deadline, expected_free)| Dying {
+                dying: dying.map(|(since, deadline, expected_free, [restarted, dry_run])| Dying {
                     since,
                     deadline,
                     expected_free,
+                    restarted,
+                    dry_run,
                 }),
+                restarted: restarted_at,
                 stats,
                 local_limit: Some(LocalLimit { at_limit, ..LocalLimit::default() }),
                 containers,
@@ -257,13 +270,21 @@ pub(crate) fn observation() -> impl Strategy<Value = Observation> {
 
 fn facts() -> BoxedStrategy<NodeFacts> {
     let fs = || {
-        of((of(figure()), of(figure()), of(figure()), of(figure()))).prop_map(|fs| {
-            fs.map(|(available, capacity, inodes_free, inodes)| FsFacts {
+        let fall = (of(figure()), of(figure())).prop_map(|(lost, rate)| FsFall {
+            over: Millis(2000),
+            bytes: lost,
+            inodes: lost,
+            bytes_per_second: rate,
+            inodes_per_second: rate,
+        });
+        of((of(figure()), of(figure()), of(figure()), of(figure()), of(fall))).prop_map(|fs| {
+            fs.map(|(available, capacity, inodes_free, inodes, fall)| FsFacts {
                 available,
                 capacity,
                 inodes_free,
                 inodes,
                 observed_at: None,
+                fall,
             })
         })
     };

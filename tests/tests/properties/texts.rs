@@ -14,7 +14,7 @@ fn file(raw: &ebb_policy::RawEviction) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(512), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(512), ..ProptestConfig::default() })]
 
     #[test]
     fn a_configuration_reads_back_as_it_was_printed(raw in raw()) {

@@ -31,6 +31,11 @@ fn start(flavour: Flavour) -> FakeRuntime {
     FakeRuntime::start(flavour).expect("a fake runtime")
 }
 
+/// What a call says that waits for nothing at all: it is over when it is first asked.
+async fn at_once<T>(call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::ZERO, call).await.expect("it waited")
+}
+
 /// Wait until the link is as wanted.
 async fn until(runtime: &Runtime, wanted: impl Fn(&Link) -> bool) -> Link {
     let look = async {

@@ -16,6 +16,9 @@ pub mod images;
 
 use std::fmt;
 
+/// Where guests find the programs of a Kubernetes, on machines that have one.
+pub const KUBERNETES: &str = "/opt/kubernetes";
+
 /// One line of the protocol. `NAME` has no spaces; texts are one line (line breaks become ` / `).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {

@@ -62,6 +62,18 @@ pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
     grown
 }
 
+/// Hold `mib` MiB and use all of it again and again.
+pub(super) fn thrash(mib: u64) -> Result<()> {
+    let mut held: Vec<Vec<u8>> = (0..mib).map(|_| vec![1_u8; MIB]).collect();
+    ready();
+    loop {
+        for page in held.iter_mut().flat_map(|chunk| chunk.iter_mut().step_by(4096)) {
+            *page = page.wrapping_add(1);
+        }
+        std::hint::black_box(&held);
+    }
+}
+
 /// Take memory until only `floor` MiB are available, then end.
 pub(super) fn dier(floor: u64) -> Result<()> {
     ready();
@@ -72,13 +84,50 @@ pub(super) fn dier(floor: u64) -> Result<()> {
     Ok(())
 }
 
+/// Wait until there is a file `go`, take as many MiB as it says, and do nothing more.
+pub(super) fn late(go: &str) -> Result<()> {
+    ready();
+    let size = loop {
+        if let Ok(text) = fs::read_to_string(go) {
+            break text;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mib: u64 = size.trim().parse().context("an odd size")?;
+    let held: Vec<Vec<u8>> = (0..mib).map(|_| vec![1_u8; MIB]).collect();
+    park(&held)
+}
+
+/// Take memory until only `floor` MiB are available, and do nothing more, asked to end or not.
+pub(super) fn unmoved(floor: u64) -> Result<()> {
+    ignore_requests()?;
+    let mut held = Vec::new();
+    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
+        held.push(vec![1_u8; MIB]);
+    }
+    ready();
+    park(&held)
+}
+
+/// Leave so many KiB in a file of tmpfs, charged to the cgroup, and end.
+pub(super) fn leaves(kib: usize) -> Result<()> {
+    ready();
+    let path = format!("/tmp/left.{}", std::process::id());
+    fs::write(&path, vec![1_u8; kib << 10]).with_context(|| format!("cannot write {path}"))
+}
+
 /// A hog that does not end when asked to.
 pub(super) fn stubborn(rate: u64) -> Result<()> {
+    ignore_requests()?;
+    hog(rate)
+}
+
+fn ignore_requests() -> Result<()> {
     for polite in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         // SAFETY: SIG_IGN is not a handler, so nothing of ours runs in signal context.
         unsafe { signal(polite, SigHandler::SigIgn) }.context("cannot ignore a signal")?;
     }
-    hog(rate)
+    Ok(())
 }
 
 /// A hog whose first thread has ended: /proc shows a zombie with no memory, and the memory grows.

@@ -19,7 +19,12 @@ pub(crate) struct Actor {
 impl Actor {
     /// Start an actor inside a cgroup and wait until it is ready; `words` are its name and arguments.
     pub(crate) fn start(cgroup: &Cgroup, words: &[&str]) -> Result<Self> {
-        let mut child = Command::new(SELF)
+        Self::start_as(SELF, cgroup, words)
+    }
+
+    /// The same from a copy of this program at another place.
+    pub(crate) fn start_as(program: &str, cgroup: &Cgroup, words: &[&str]) -> Result<Self> {
+        let mut child = Command::new(program)
             .arg("act")
             .arg(cgroup.path())
             .args(words)
@@ -58,14 +63,38 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         .with_context(|| format!("cannot join {cgroup}"))?;
     // Runner and tests are exempt from the OOM killer; workloads are what it is for.
     std::fs::write("/proc/self/oom_score_adj", "0").context("cannot become killable")?;
-    match rest {
+    act(cgroup, rest)
+}
+
+fn act(cgroup: &str, words: &[&str]) -> Result<()> {
+    match words {
+        ["named", name, user, rest @ ..] => {
+            processes::become_another(name, user.parse().context("an odd user id")?)?;
+            act(cgroup, rest)
+        }
+        ["scored", score, rest @ ..] => {
+            std::fs::write("/proc/self/oom_score_adj", score).context("cannot be scored")?;
+            act(cgroup, rest)
+        }
+        ["bomb", most] => processes::bomb(cgroup, number(most)?),
+        words => act_here(words),
+    }
+}
+
+/// Be an actor where somebody else has put it: in a container.
+pub(crate) fn act_here(words: &[&str]) -> Result<()> {
+    match words {
         ["idle", mib] => memory::idle(number(mib)?),
         ["hog", rate] => memory::hog(number(rate)?),
         ["rush", floor, rate] => memory::rush(number(floor)?, number(rate)?),
         ["gated", floor, go] => memory::gated(number(floor)?, go, 0),
         ["gated", floor, go, rate] => memory::gated(number(floor)?, go, number(rate)?),
+        ["thrash", mib] => memory::thrash(number(mib)?),
         ["dier", floor] => memory::dier(number(floor)?),
         ["stubborn", rate] => memory::stubborn(number(rate)?),
+        ["late", go] => memory::late(go),
+        ["unmoved", floor] => memory::unmoved(number(floor)?),
+        ["leaves", kib] => memory::leaves(usize::try_from(number(kib)?)?),
         ["leaderless", rate] => memory::leaderless(number(rate)?),
         ["shmer", rate] => memory::shmer(number(rate)?),
         ["shared", mib] => memory::shared(number(mib)?),
@@ -74,8 +103,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         ["mapper", mib] => storage::mapper(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),
-        ["bomb", most] => processes::bomb(cgroup, number(most)?),
-        _ => bail!("no actor {rest:?}"),
+        _ => bail!("no actor {words:?}"),
     }
 }
 

@@ -8,6 +8,19 @@ use std::time::{Duration, Instant};
 /// A bomb must end by itself when nobody ends it, or a failed test takes the guest with it.
 const FUSE: Duration = Duration::from_secs(240);
 
+/// Call this process `name`, and make it the user's, with no privileges left.
+pub(super) fn become_another(name: &str, user: u32) -> Result<()> {
+    let name = std::ffi::CString::new(name).context("a name with a zero byte")?;
+    // SAFETY: the kernel reads up to 16 bytes of a string that ends with a zero byte.
+    let named = unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    anyhow::ensure!(named == 0, "cannot take a name");
+    // SAFETY: these calls take numbers; this process has one thread.
+    let left = unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(user) == 0 };
+    // SAFETY: as above.
+    anyhow::ensure!(left && unsafe { libc::setuid(user) } == 0, "cannot become user {user}");
+    Ok(())
+}
+
 /// `count` processes that end at once, `width` at a time, each with exit status 7.
 pub(super) fn exits(count: u64, width: u64) -> Result<()> {
     ready();

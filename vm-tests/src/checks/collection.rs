@@ -125,6 +125,8 @@ fn exits(test: &TestContext, exits: usize) -> Result<Vec<Exit>> {
 pub(crate) fn images_by_thresholds(test: &TestContext) -> Result<Outcome> {
     const HIGH: u64 = 80;
     const LOW: u64 = 68;
+    /// Long enough to import images and fill the disk, and waited for once.
+    const MINIMUM_AGE: Duration = Duration::from_mins(1);
     let site = Site::new(true)?;
     let (pod, _) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
     // Its program is not in the image, so it never runs: made is enough to use an image.
@@ -140,10 +142,15 @@ pub(crate) fn images_by_thresholds(test: &TestContext) -> Result<Outcome> {
     site.containerd.wait(cri.remove_image(&site.containerd.image_id(young)?))?;
     // With a threshold of its own, that is never reached, the disk is read more than once a minute.
     let fields = format!(
-        "imageGCHighThresholdPercent: {HIGH}\nimageGCLowThresholdPercent: {LOW}\nimageMinimumGCAge: 1h\nevictionHard:\n  memory.available: 50Mi\n  imagefs.available: 1Mi\n"
+        "imageGCHighThresholdPercent: {HIGH}\nimageGCLowThresholdPercent: {LOW}\nimageMinimumGCAge: {}s\nevictionHard:\n  memory.available: 50Mi\n  imagefs.available: 1Mi\n",
+        MINIMUM_AGE.as_secs()
     );
     let own = "  imageGCPeriod: 1s\n  imageOrder: leastToPullAgain\n";
     let mut agent = site.agent(test, &fields, own)?;
+    // What is there at the first look was first seen then. Only what is imported after this is young.
+    let looked = Instant::now();
+    let old_enough = MINIMUM_AGE + Duration::from_secs(5);
+    wait::seldom(old_enough * 2, "the images are old enough", || looked.elapsed() > old_enough)?;
     site.containerd.import_images()?;
     // Before 1.7 nothing can be pinned; from 2.0 on an import takes pins away.
     let can_pin = version()? != "1.6";

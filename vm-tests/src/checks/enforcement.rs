@@ -18,9 +18,9 @@ pub(crate) const CONFIG: &str = "/run/cgroups.yaml";
 pub(crate) const PODS: &str = "/run/pods.json";
 const SOON: Duration = Duration::from_secs(60);
 /// The kubelet's fields under test; the machine has some 600 MiB.
-const FIELDS: &str = "kubeReserved: {cpu: 100m, memory: 32Mi, pid: 100}\nsystemReserved: {cpu: 100m, memory: 32Mi}\n\
+const FIELDS: &str = "kubeReserved: {cpu: 100m, memory: 32Mi, pid: \"100\"}\nsystemReserved: {cpu: 100m, memory: 32Mi}\n\
     podPidsLimit: 500\nqosReserved: {memory: 20%}\nmemorySwap: {swapBehavior: LimitedSwap}\n\
-    featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\nevictionHard: {memory.available: 10Mi}\n";
+    featureGates: {MemoryQoS: true, QOSReserved: true}\nmemoryReservationPolicy: TieredReservation\nevictionHard: {memory.available: 10Mi}\n";
 
 /// A pod of one of three classes with two containers; `n` makes it unique.
 pub(crate) fn pod(n: usize) -> Value {
@@ -127,7 +127,8 @@ pub(crate) fn make_containers(numbers: impl Iterator<Item = usize>) -> Result<()
 /// Starts `ebb run` that enforces the whole tree.
 pub(crate) fn keeper(test: &TestContext, more: &str) -> Result<Agent> {
     let own = format!("  cgroups: {{mode: enforce, beside: nobody, podManifests: {PODS}{more}}}\n");
-    let settings = Settings { thresholds: FIELDS, own: &own, ..Settings::default() };
+    let arguments = &["--enforce"];
+    let settings = Settings { thresholds: FIELDS, own: &own, arguments, ..Settings::default() };
     let mut agent = Agent::start(test, &settings)?;
     agent.wait_for(SOON, "the tree was first looked at", |record| is(record, "cgroups"))?;
     Ok(agent)
@@ -210,7 +211,9 @@ fn reserve(agent: &Agent, bytes: u64) -> Result<()> {
         "  cgroups: {{mode: enforce, beside: nobody, podManifests: {PODS}, period: 500ms}}\n"
     );
     agent.reconfigure(
-        &format!("kubeReserved: {{memory: {bytes}}}\nevictionHard: {{memory.available: 1Mi}}\n"),
+        &format!(
+            "kubeReserved: {{memory: \"{bytes}\"}}\nevictionHard: {{memory.available: 1Mi}}\n"
+        ),
         &own,
     )
 }
@@ -234,6 +237,8 @@ pub(crate) fn leftovers(test: &TestContext) -> Result<Outcome> {
     const LEFT: usize = 200;
     on_fresh_tree(|| {
         write_pods(0..LIVE)?;
+        fs::write(CONFIG, format!("{FIELDS}ebb: {{cgroups: {{period: 200ms}}}}\n"))
+            .context("cannot write the configuration")?;
         let start = |n: usize| -> Result<(Cgroup, Actor)> {
             let class = ["", "burstable/", "besteffort/"][n % 3];
             let pod = Cgroup::create(&format!("kubepods/{class}pod{}", uid(n)))?;
@@ -246,7 +251,8 @@ pub(crate) fn leftovers(test: &TestContext) -> Result<Outcome> {
         let found = list(&audit, "leftovers").len();
         ensure!(found == LEFT, "{found} leftovers were found");
         let began = Instant::now();
-        let (done, _) = ebb(&["enforce", "--remove-leftovers"])?;
+        // Two looks, as far apart as the configuration says; no runtime has these pods.
+        let (done, _) = ebb(&["enforce", "--alone", "--remove-leftovers"])?;
         let took = began.elapsed();
         let ended = list(&done, "ended").len();
         ensure!(ended == LEFT, "{ended} leftovers were dealt with: {}", done["trouble"]);

@@ -29,7 +29,13 @@ pub(crate) fn own_limit(test: &TestContext) -> Result<Outcome> {
     wait::until(LIMIT, "it has thrashed", || {
         thrasher.counter("memory.stat", "workingset_refault_file ").is_ok_and(|n| n > 50_000)
     })?;
-    agent.wait_for(LIMIT, "ebb has noticed the OOM kill", |record| is(record, "oomKill"))?;
+    let kill =
+        agent.wait_for(LIMIT, "ebb has noticed the OOM kill", |record| is(record, "oomKill"))?;
+    ensure!(kill["limit"]["path"] == "/work.slice/hog.service", "whose limit: {kill:#}");
+    let time = |name: &str| kill[name].as_u64().unwrap_or_default();
+    let (started, killed) = (time("startedAt"), time("killedAt"));
+    ensure!(0 < started && started < killed && killed <= time("at"), "when: {kill:#}");
+    ensure!(kill["oomScoreAdj"] == 0, "its score: {kill:#}");
     ensure!(thrash.actor.is_alive()?, "the thrasher was ended");
     nobody_was_touched(test, agent)?;
     scene.assert_innocents_live()?;

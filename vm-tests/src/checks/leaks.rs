@@ -45,7 +45,7 @@ pub(crate) fn without_bpf(test: &TestContext) -> Result<Outcome> {
     stopped(
         test,
         &["hog", "300"],
-        &Settings { thresholds: THRESHOLDS, arguments, without_bpf: true, own: "" },
+        &Settings { thresholds: THRESHOLDS, arguments, without_bpf: true, ..Settings::default() },
     )
 }
 

@@ -275,7 +275,7 @@ fn nobody_went_but(site: &Site, mut agent: Agent, run: &[&str], gone: usize) -> 
 }
 
 /// What is left for a node to reclaim is its dead containers.
-fn remove_unused_images(site: &Site) -> Result<()> {
+pub(crate) fn remove_unused_images(site: &Site) -> Result<()> {
     for image in IMAGES.iter().filter(|image| image.name.starts_with("ebb.test/gc-")) {
         remove(site, image.name)?;
     }

@@ -29,8 +29,14 @@ pub(crate) fn held(test: &TestContext) -> Result<Outcome> {
     // Whether this is right depends on requests, of which the runtime does not tell.
     partly.write("cpu.weight", "55")?;
     let own = "  mode: kubernetes\n  cgroups: {mode: enforce, beside: nobody}\n";
-    let arguments = ["--cri", SOCKET, "--state", "/run/ebb-state"];
-    let settings = Settings { thresholds: FIELDS, own, arguments: &arguments, without_bpf: false };
+    let arguments = ["--enforce", "--cri", SOCKET, "--state", "/run/ebb-state"];
+    let settings = Settings {
+        thresholds: FIELDS,
+        own,
+        arguments: &arguments,
+        without_bpf: false,
+        without: &[],
+    };
     let mut agent = Agent::start(test, &settings)?;
     let has = |cgroup: &Cgroup, file: &str, value: &str| {
         cgroup.read(file).is_ok_and(|text| text.trim() == value)

@@ -27,6 +27,7 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// 3 s alone under TCG, more beside another guest.
 const STARTS_IN: Duration = Duration::from_secs(90);
 const ENDS_IN: Duration = Duration::from_secs(20);
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
 
 /// The version on this guest, as `matrix.toml` names it: `1.4`, `1.6`, `1.7` or `2`.
 pub(crate) fn version() -> Result<String> {
@@ -99,18 +100,33 @@ impl Daemon {
         wait::until(ENDS_IN, "containerd is gone", || {
             // A zombie whose parent is another test's process, or init, holds nothing any more.
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-            stat.is_empty() || stat.rsplit(')').next().is_some_and(|s| s.trim().starts_with('Z'))
+            stat.is_empty() || is_in_state(&stat, 'Z')
         })
     }
 
     /// Stop it as a debugger would: connections stay open and nothing answers.
     pub(crate) fn freeze(self) -> Result<()> {
-        kill(self.pid, Signal::SIGSTOP).context("cannot stop containerd")
+        kill(self.pid, Signal::SIGSTOP).context("cannot stop containerd")?;
+        // A thread that runs on another processor stops a moment later, and could still answer.
+        wait::until(STOPS_WITHIN, "containerd has stopped", || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
+            tasks.is_ok_and(|mut tasks| {
+                tasks.all(|task| {
+                    let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+                    stat.is_ok_and(|stat| is_in_state(&stat, 'T'))
+                })
+            })
+        })
     }
 
     pub(crate) fn thaw(self) -> Result<()> {
         kill(self.pid, Signal::SIGCONT).context("cannot continue containerd")
     }
+}
+
+/// Whether a `stat` file of procfs says this of a process or thread: the state stands behind the name, which ends with the last bracket.
+fn is_in_state(stat: &str, state: char) -> bool {
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(state))
 }
 
 /// The end of the log, for whoever reads why something failed.

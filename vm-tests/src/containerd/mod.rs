@@ -11,10 +11,10 @@ mod pods;
 mod site;
 mod store;
 
-pub(crate) use daemon::{Daemon, SOCKET, ctr, version};
+pub(crate) use daemon::{Daemon, SOCKET, ctr, load, version};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use pods::Pod;
-pub(crate) use site::{GATE, SOON, Site, Wanted, open_gate, until_gate, volume_of};
+pub(crate) use site::{GATE, GATES, SOON, Site, Wanted, open_gate, until_gate, volume_of};
 pub(crate) use store::Store;
 
 use crate::wait;

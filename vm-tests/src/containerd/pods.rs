@@ -70,6 +70,21 @@ impl Containerd {
         self.container(pod, &container)
     }
 
+    /// Stop and remove a pod; what is gone already is no error.
+    pub(crate) fn remove_pod(&self, pod: &Pod) -> Result<()> {
+        let remove = async {
+            for container in self.cri.containers().await? {
+                if container.sandbox == pod.sandbox {
+                    self.cri.remove_container(&container.id).await?;
+                }
+            }
+            self.cri.stop_sandbox(&pod.sandbox).await?;
+            self.cri.remove_sandbox(&pod.sandbox).await?;
+            Ok::<_, ebb_cri::Error>(())
+        };
+        self.wait(remove).context("cannot remove a pod")
+    }
+
     /// Stop and remove every pod.
     pub(crate) fn remove_all_pods(&self) -> Result<()> {
         let remove = async {

@@ -21,7 +21,7 @@ const MANIFESTS: &str = "/run/manifests";
 const STATE: &str = "/var/lib/ebb";
 /// Files by which tests tell containers to go on, as containers see them.
 pub(crate) const GATE: &str = "/gate";
-const GATES: &str = "/run/gates";
+pub(crate) const GATES: &str = "/run/gates";
 
 /// A pod with one container, `main`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,6 +103,18 @@ impl Site {
         Ok(agent)
     }
 
+    /// The same without manifests: the runtime is all that tells of pods.
+    pub(crate) fn agent_without_manifests(
+        &self,
+        test: &TestContext,
+        fields: &str,
+        own: &str,
+    ) -> Result<Agent> {
+        let mut agent = self.start_agent(test, fields, own, &["--enforce"], &[])?;
+        agent.wait_for(SOON, "the inventory is known", |record| is(record, "inventory"))?;
+        Ok(agent)
+    }
+
     /// The same without waiting.
     pub(crate) fn agent_at_once(
         &self,
@@ -110,18 +122,43 @@ impl Site {
         fields: &str,
         own: &str,
     ) -> Result<Agent> {
+        self.start_agent(test, fields, own, &["--enforce", "--pod-manifests", MANIFESTS], &[])
+    }
+
+    /// A dry run, from which these capabilities are withheld.
+    pub(crate) fn rehearsal(
+        &self,
+        test: &TestContext,
+        fields: &str,
+        without: &[u32],
+    ) -> Result<Agent> {
+        let mut agent =
+            self.start_agent(test, fields, "", &["--pod-manifests", MANIFESTS], without)?;
+        agent.wait_for(SOON, "the inventory is known", |record| is(record, "inventory"))?;
+        Ok(agent)
+    }
+
+    fn start_agent(
+        &self,
+        test: &TestContext,
+        fields: &str,
+        own: &str,
+        more: &[&str],
+        without: &[u32],
+    ) -> Result<Agent> {
         let kubelet = if self.apart { PathBuf::from("/var/lib") } else { Store::kubelet() };
         let kubelet = kubelet.display().to_string();
-        let arguments = [
-            ["--cri", SOCKET],
-            ["--pod-manifests", MANIFESTS],
-            ["--node-fs", &kubelet],
-            ["--state", STATE],
-        ];
-        let arguments: Vec<&str> = ["--enforce"].into_iter().chain(arguments.concat()).collect();
+        let arguments = [["--cri", SOCKET], ["--node-fs", &kubelet], ["--state", STATE]];
+        let arguments: Vec<&str> =
+            arguments.concat().into_iter().chain(more.iter().copied()).collect();
         let own = format!("  mode: kubernetes\n  memoryAvailable: memAvailable\n{own}");
-        let settings =
-            Settings { thresholds: fields, arguments: &arguments, own: &own, without_bpf: false };
+        let settings = Settings {
+            thresholds: fields,
+            arguments: &arguments,
+            own: &own,
+            without_bpf: false,
+            without,
+        };
         Agent::start(test, &settings)
     }
 

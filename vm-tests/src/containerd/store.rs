@@ -6,6 +6,7 @@
 use super::daemon::{ROOT, load};
 use anyhow::{Context, Result, ensure};
 use nix::fcntl::posix_fallocate;
+use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{Statvfs, statvfs};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FILE: &str = "/var/store.ext4";
+/// Unless the machine says otherwise, by `guest.store=` on its command line.
 const MIB: u64 = 128;
 const INODES: u32 = 16_384;
 const BALLAST: &str = "/var/lib/containerd/ballast";
@@ -51,7 +53,7 @@ pub(crate) struct Store;
 
 impl Store {
     /// Make it and mount it, unless it is.
-    pub(super) fn mount() -> Result<()> {
+    pub(crate) fn mount() -> Result<()> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("cannot list mounts")?;
         if mounts.lines().any(|line| line.split(' ').nth(1) == Some(ROOT)) {
             return Ok(());
@@ -60,7 +62,7 @@ impl Store {
         ["loop", "quota_tree", "quota_v2"].into_iter().try_for_each(load)?;
         fs::create_dir_all(ROOT).with_context(|| format!("cannot create {ROOT}"))?;
         let file = File::create(FILE).with_context(|| format!("cannot create {FILE}"))?;
-        file.set_len(MIB << 20).with_context(|| format!("cannot make {FILE} larger"))?;
+        file.set_len(mib()? << 20).with_context(|| format!("cannot make {FILE} larger"))?;
         let mut format = Command::new("/usr/sbin/mke2fs");
         format.args(["-q", "-t", "ext4", "-O", "^has_journal,quota,project", "-m", "0"]);
         let extended = "lazy_itable_init=1,quotatype=prjquota";
@@ -114,6 +116,23 @@ impl Store {
         posix_fallocate(&file, 0, i64::try_from(bytes)?).context("cannot add ballast")
     }
 
+    /// Fill it until `bytes` are left, in one step.
+    pub(crate) fn leave(bytes: u64) -> Result<()> {
+        let left = Self::available()?.saturating_sub(bytes);
+        let file = File::create(BALLAST).context("cannot create ballast")?;
+        posix_fallocate(&file, 0, i64::try_from(left)?).context("cannot add ballast")
+    }
+
+    /// Have the logs of pods on it too, as they are on a node with one filesystem.
+    pub(crate) fn hold_logs() -> Result<()> {
+        hold("pod-logs", "/var/log/pods")
+    }
+
+    /// Have the directory of a real kubelet on it.
+    pub(crate) fn hold_kubelet() -> Result<()> {
+        hold("real-kubelet", "/var/lib/kubelet")
+    }
+
     /// Take what was filled in away again.
     pub(crate) fn drop_ballast() -> Result<()> {
         if Path::new(BALLAST).exists() {
@@ -121,6 +140,24 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Have the directory `to` on it, as `name`.
+fn hold(name: &str, to: &str) -> Result<()> {
+    let from = format!("{ROOT}/{name}");
+    for dir in [from.as_str(), to] {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {dir}"))?;
+    }
+    let none = None::<&str>;
+    mount(Some(from.as_str()), to, none, MsFlags::MS_BIND, none)
+        .with_context(|| format!("cannot have {to} on {ROOT}"))
+}
+
+/// How large it is to be.
+fn mib() -> Result<u64> {
+    let line = fs::read_to_string("/proc/cmdline").context("cannot read the command line")?;
+    let told = line.split_whitespace().find_map(|word| word.strip_prefix("guest.store="));
+    told.map_or(Ok(MIB), |told| told.parse().context("guest.store= is no number"))
 }
 
 fn look() -> Result<Statvfs> {

@@ -1,4 +1,4 @@
-//! What the machine itself has to bring: clang, and what libbpf is built from. Installed as root, else named.
+//! What the machine itself has to bring: clang, and what libbpf and libFuzzer are built from. Installed as root, else named.
 use crate::sh;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -22,6 +22,8 @@ pub(super) fn install() -> Result<()> {
         &["clang-19", "llvm-19"],
     );
     need(is_program("cc"), &["gcc", "libc6-dev"]);
+    // libFuzzer.
+    need(is_program("c++"), &["g++"]);
     need(is_program("make"), &["make"]);
     need(is_program("pkg-config"), &["pkg-config"]);
     need(Path::new("/usr/include/gelf.h").exists(), &["libelf-dev"]);
@@ -47,20 +49,15 @@ fn is_root() -> bool {
 }
 
 fn is_program(name: &str) -> bool {
-    find_program(name).is_some()
-}
-
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+    sh::find_program(name).is_some()
 }
 
 pub(super) fn newest_clang() -> Option<PathBuf> {
-    CLANGS.rev().find_map(|version| find_program(&format!("clang-{version}")))
+    CLANGS.rev().find_map(|version| sh::find_program(&format!("clang-{version}")))
 }
 
 /// The strip of the same LLVM as a clang: another one may not know what it sees.
 pub(super) fn llvm_strip(clang: &Path) -> Option<PathBuf> {
     let version = clang.file_name()?.to_str()?.strip_prefix("clang-")?;
-    find_program(&format!("llvm-strip-{version}"))
+    sh::find_program(&format!("llvm-strip-{version}"))
 }

@@ -9,6 +9,7 @@
 //! Nothing of rustup's is changed except through rustup: Debian's sources go into a sysroot of ours that is otherwise
 //! made of links to the compiler's.
 use super::packages;
+use crate::alone::{self, Lock};
 use crate::{debs, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -52,6 +53,8 @@ pub(crate) enum RustSource {
 impl Toolchain {
     pub(super) fn find_or_install(source: RustSource) -> Result<Self> {
         let rustc = Rustc::ask()?;
+        // What is missing is installed by one, whatever checkout it is of; the others find it there.
+        let _lock = Lock::take(&sh::cache()?.join("toolchain.lock"), "the BPF toolchain")?;
         packages::install()?;
         let clang = packages::newest_clang().context("clang was installed and is not there")?;
         let sysroot = rustc.sysroot_with_source(source)?;
@@ -118,7 +121,7 @@ impl Rustc {
             return Ok(sysroot);
         }
         let source = self.debian_source()?;
-        let unfinished = sysroot.with_extension(format!("partial.{}", std::process::id()));
+        let unfinished = alone::partial(&sysroot)?;
         let rustlib = unfinished.join("lib/rustlib");
         fs::create_dir_all(rustlib.join("src"))?;
         fs::create_dir_all(unfinished.join("bin"))?;
@@ -141,11 +144,14 @@ impl Rustc {
 
     /// The directory with `library/` from Debian's package of exactly this version.
     fn debian_source(&self) -> Result<PathBuf> {
-        let dir = sh::cache()?.join(format!("rust-src-{}", self.release));
-        let source = dir.join("usr/src").join(format!("rustc-{}", self.release));
-        if source.join("library/core").is_dir() {
-            return Ok(source);
-        }
+        let dir = sh::cache()?.join(format!("rust-source-{}", self.release));
+        let below = Path::new("usr/src").join(format!("rustc-{}", self.release));
+        alone::once(&dir, |partial| self.unpack_debian_source(partial, &below))?;
+        Ok(dir.join(below))
+    }
+
+    /// Unpacks that package into `dir`, where the sources are then `below`.
+    fn unpack_debian_source(&self, dir: &Path, below: &Path) -> Result<()> {
         let upstream = format!("{}+", self.release);
         for suite in RUST_SUITES {
             let suite = debs::Suite::open(suite)?;
@@ -156,14 +162,14 @@ impl Rustc {
             };
             let package = suite.fetch(&[format!("rust-src={version}")])?;
             for deb in &package {
-                debs::unpack(deb, &dir)?;
+                debs::unpack(deb, dir)?;
             }
             ensure!(
-                source.join("library/core").is_dir(),
+                dir.join(below).join("library/core").is_dir(),
                 "rust-src {version} from Debian has no library in {}",
-                source.display()
+                below.display()
             );
-            return Ok(source);
+            return Ok(());
         }
         bail!(
             "no rust-src for rustc {}: neither `rustup component add rust-src` nor Debian's {} has it",

@@ -1,7 +1,7 @@
 //! A kernel of the matrix, resolved to today's package and taken out of it.
 use super::matrix::Kernel;
 use crate::debs::Suite;
-use crate::sh;
+use crate::{alone, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) struct Image {
     /// What `uname -r` will say.
     pub(crate) release: String,
     pub(crate) vmlinuz: PathBuf,
-    /// What containers want and the image does not have built in, uncompressed.
+    /// What containers and swap on zram want and the image does not have built in, uncompressed.
     pub(crate) modules: Vec<PathBuf>,
 }
 
@@ -24,6 +24,16 @@ const MODULES: [&str; 4] = [
     "kernel/fs/quota/quota_tree.ko",
     "kernel/fs/quota/quota_v2.ko",
 ];
+
+/// For swap on compressed memory: a kernel that lacks one of them has it built in, or has no machine with zram. In the order in which they are inserted.
+const ZRAM: [&str; 4] = [
+    "kernel/mm/zsmalloc.ko",
+    "kernel/lib/lz4/lz4_compress.ko",
+    "kernel/lib/lz4/lz4hc_compress.ko",
+    "kernel/drivers/block/zram/zram.ko",
+];
+/// Says in a store that it was looked for them.
+const LOOKED_FOR: &str = "looked-for-zram";
 
 /// Fetch the newest package that fits and take the image out of it, with the modules that containers want; everything
 /// else the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
@@ -44,22 +54,24 @@ pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
     let of_modules = package.replacen("linux-binary-", "linux-modules-", 1);
     let store = dir.join(format!("{}.modules", stem.to_string_lossy()));
     let name = |path: &&str| path.rsplit('/').next().map(|name| store.join(name));
-    let modules: Vec<PathBuf> = MODULES.iter().filter_map(name).collect();
+    let mut modules: Vec<PathBuf> = MODULES.iter().filter_map(name).collect();
     // One that an older version of this program has filled may lack some.
-    if !modules.iter().all(|module| module.exists()) {
+    if !modules.iter().all(|module| module.exists()) || !store.join(LOOKED_FOR).exists() {
         let deb = suite.fetch(&[of_modules])?.remove(0);
         extract_modules(&deb, release, &store)?;
     }
+    modules.extend(ZRAM.iter().filter_map(name).filter(|module| module.exists()));
     println!("vm: {} is {package} of {}", kernel.name, kernel.suite);
     Ok(Image { release: release.to_owned(), vmlinuz, modules })
 }
 
 fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
-    let partial = to.with_extension(format!("partial.{}", std::process::id()));
-    let dir = to.with_extension(format!("unpack.{}", std::process::id()));
+    let partial = alone::partial(to)?;
+    let dir = alone::partial(&to.with_extension("unpack"))?;
     fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
     crate::debs::unpack(deb, &dir)?;
-    for path in MODULES {
+    fs::write(partial.join(LOOKED_FOR), "").context("cannot store a mark")?;
+    for path in MODULES.into_iter().chain(ZRAM) {
         let trees = [dir.join("lib/modules"), dir.join("usr/lib/modules")];
         let plain = trees.map(|tree| tree.join(release).join(path));
         let packed = plain.clone().map(|path| path.with_extension("ko.xz"));
@@ -67,6 +79,9 @@ fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
             sh::run(Command::new("xz").arg("--decompress").arg(packed))?;
         }
         let found = plain.iter().find(|path| path.exists());
+        if found.is_none() && ZRAM.contains(&path) {
+            continue;
+        }
         let found = found.with_context(|| format!("no {path} in {}", deb.display()))?;
         let name = found.file_name().context("a module without a name")?;
         fs::rename(found, partial.join(name)).with_context(|| format!("cannot store {path}"))?;
@@ -81,7 +96,7 @@ fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
 }
 
 fn extract(deb: &Path, release: &str, to: &Path) -> Result<()> {
-    let dir = to.with_extension(format!("unpack.{}", std::process::id()));
+    let dir = alone::partial(&to.with_extension("unpack"))?;
     crate::debs::unpack(deb, &dir)?;
     let places = [
         dir.join("boot").join(format!("vmlinuz-{release}")),

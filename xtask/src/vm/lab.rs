@@ -5,15 +5,34 @@ use super::matrix::{Kernel, Matrix};
 use super::payload::{Payload, Test};
 use super::qemu::Qemu;
 use super::userland;
+use crate::alone::Lock;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 /// MiB. Sparse: a test that fills it takes that much of the host's disk only while it runs.
 const DISK: u32 = 4096;
+
+/// For how long a soak goes on, and what makes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Soak {
+    pub(crate) seconds: u64,
+    /// The same seed plays the same.
+    pub(crate) seed: u64,
+}
+
+impl Soak {
+    /// So many seconds with this seed, or one that is different each time.
+    pub(crate) fn new(seconds: u64, seed: Option<u64>) -> Self {
+        // A hasher of the standard library is keyed at random.
+        let random = || RandomState::new().build_hasher().finish() % 1_000_000;
+        Self { seconds, seed: seed.unwrap_or_else(random) }
+    }
+}
 
 /// What every guest is built from.
 #[derive(Debug)]
@@ -24,11 +43,16 @@ pub(crate) struct Lab {
     /// Root disks by userland, each made when a test first needs it.
     disks: BTreeMap<String, PathBuf>,
     pub(crate) payload: Payload,
+    /// How guests soak.
+    pub(crate) soak: Soak,
+    /// Guests of one checkout share directories for what they are given and what they say.
+    _lock: Lock,
 }
 
 impl Lab {
     /// Fetch and build what the named kernels (all when none is named) need.
     pub(crate) fn open(names: &[String]) -> Result<Self> {
+        let lock = Lock::take(&sh::target().join("vm/lock"), "the guests of this checkout")?;
         let matrix = Matrix::load()?;
         let kernels: Vec<(Kernel, Image)> = matrix
             .select(names)?
@@ -38,7 +62,8 @@ impl Lab {
         let (_, newest) = kernels.last().context("the matrix has no kernel")?;
         let qemu = Qemu::prepare(newest)?;
         let payload = Payload::build()?;
-        Ok(Self { matrix, kernels, qemu, disks: BTreeMap::new(), payload })
+        let soak = Soak::new(180, None);
+        Ok(Self { matrix, kernels, qemu, disks: BTreeMap::new(), payload, soak, _lock: lock })
     }
 
     /// How guests are run, for whoever reports a measurement.
@@ -64,9 +89,8 @@ impl Lab {
             let dir = log_dir(kernel, name, round)?;
             let initrd = dir.join("initrd");
             let containerd = machine.containerd_on(kernel);
-            let modules = containerd.as_ref().map_or(&[][..], |_| &image.modules);
-            let texts = orders(kernel, containerd, &tests);
-            self.payload.write_initrd(&initrd, &texts, modules)?;
+            let texts = orders(kernel, containerd, self.soak, &tests);
+            self.payload.write_initrd(&initrd, &texts, &image.modules)?;
             let disk = self.disk(&machine.userland_on(kernel))?;
             let (kernel, image) = (kernel.name.clone(), image.clone());
             jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir, live: false });
@@ -131,6 +155,7 @@ impl Lab {
 fn orders(
     kernel: &Kernel,
     containerd: Option<String>,
+    soak: Soak,
     tests: &[Test],
 ) -> Vec<(&'static str, String)> {
     let lines = |items: Vec<&str>| items.iter().map(|item| format!("{item}\n")).collect();
@@ -139,6 +164,7 @@ fn orders(
         ("programs", lines(kernel.programs.iter().map(String::as_str).collect())),
         ("containerd", containerd.unwrap_or_default()),
         ("evictions", evictions()),
+        ("soak", format!("{} {}", soak.seconds, soak.seed)),
     ]
 }
 

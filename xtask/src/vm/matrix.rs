@@ -43,7 +43,7 @@ pub(crate) struct Machine {
     /// More kernel parameters.
     #[serde(default)]
     pub(crate) cmdline: String,
-    /// What is on its root disk; with `containerd`, the kernel says which.
+    /// What is on its root disk; with `containerd` and `kubelet`, the kernel says beside which containerd.
     pub(crate) userland: String,
     /// The only kernels that it is tried with; all when none is named.
     #[serde(default)]
@@ -54,14 +54,17 @@ impl Machine {
     /// The userland of this machine with that kernel.
     pub(crate) fn userland_on(&self, kernel: &Kernel) -> String {
         match self.userland.as_str() {
-            "containerd" => format!("containerd-{}", kernel.containerd),
+            name @ ("containerd" | "kubelet") => format!("{name}-{}", kernel.containerd),
             name => name.to_owned(),
         }
     }
 
     /// The version of containerd on it, `None` when it has none.
     pub(crate) fn containerd_on(&self, kernel: &Kernel) -> Option<String> {
-        self.userland_on(kernel).strip_prefix("containerd-").map(str::to_owned)
+        let userland = self.userland_on(kernel);
+        let version =
+            ["containerd-", "kubelet-"].iter().find_map(|kind| userland.strip_prefix(kind));
+        version.map(str::to_owned)
     }
 }
 
@@ -77,6 +80,9 @@ pub(crate) struct Userland {
     /// Whether the test images are on it.
     #[serde(default)]
     pub(crate) images: bool,
+    /// Whether the programs of a Kubernetes are on it.
+    #[serde(default)]
+    pub(crate) kubernetes: bool,
 }
 
 impl Matrix {
@@ -130,8 +136,8 @@ mod tests {
         assert_eq!(matrix.kernels.len(), 5);
         assert!(matrix.select(&["6.12".into()]).is_ok());
         assert!(matrix.select(&["4.19".into()]).is_err());
-        for machine in matrix.machines.values() {
-            for kernel in &matrix.kernels {
+        for (name, machine) in &matrix.machines {
+            for kernel in matrix.kernels.iter().filter(|kernel| matrix.tries(name, kernel)) {
                 let userland = machine.userland_on(kernel);
                 assert!(matrix.userland(&userland).is_ok(), "{userland}");
             }

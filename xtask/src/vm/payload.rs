@@ -62,6 +62,11 @@ impl Payload {
         self.list(&["list", "demo"])
     }
 
+    /// The soak, which lasts as long as it is told.
+    pub(crate) fn soak(&self) -> Result<Vec<Test>> {
+        self.list(&["list", "soak"])
+    }
+
     fn list(&self, words: &[&str]) -> Result<Vec<Test>> {
         let list = sh::read(Command::new(&self.runner).args(words))?;
         let parse = |line: &str| {

@@ -131,6 +131,13 @@ impl Qemu {
             Some(binary) => Command::new(binary),
             None => userland::program(&self.tree, "usr/bin/qemu-system-x86_64"),
         };
+        // A run that is killed takes its guests with it.
+        if let Some(setpriv) = sh::find_program("setpriv") {
+            let mut ends_with_us = Command::new(setpriv);
+            ends_with_us.args(["--pdeathsig", "KILL"]);
+            ends_with_us.arg(command.get_program()).args(command.get_args());
+            command = ends_with_us;
+        }
         if self.binary.is_none() {
             for data in ["usr/share/qemu", "usr/share/seabios"] {
                 command.arg("-L").arg(self.tree.join(data));

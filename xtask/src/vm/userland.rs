@@ -5,7 +5,7 @@
 use super::images;
 use super::matrix::Userland;
 use crate::debs::Suite;
-use crate::sh;
+use crate::{alone, kube, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ pub(crate) const SUITE: &str = "trixie";
 /// A directory with `packages` and everything they need, built once per set of versions.
 pub(crate) fn tree(name: &str, packages: &[impl AsRef<str>]) -> Result<PathBuf> {
     let closure = Suite::open(SUITE)?.closure(packages)?;
-    build(name, &closure, &[], false)
+    build(name, &closure, &[], &Extras::default())
 }
 
 /// What a machine's root disk holds.
@@ -31,23 +31,36 @@ pub(crate) fn root(name: &str, userland: &Userland) -> Result<PathBuf> {
         let newest = newest.with_context(|| format!("{suite} has no package {package}"))?;
         more.push((suite.clone(), format!("{package}={newest}")));
     }
-    build(name, &closure, &more, userland.images)
+    let kubernetes = userland.kubernetes.then(kube::assets).transpose()?;
+    build(name, &closure, &more, &Extras { images: userland.images, kubernetes })
 }
 
-/// `closure` from [`SUITE`], then `more` (suite, `name=version`) over it, then the container images.
+/// What is in a tree beside packages.
+#[derive(Debug, Default)]
+struct Extras {
+    /// Whether the container images are.
+    images: bool,
+    /// The directory with the programs of a Kubernetes.
+    kubernetes: Option<PathBuf>,
+}
+
+/// `closure` from [`SUITE`], then `more` (suite, `name=version`) over it, then the extras.
 fn build(
     name: &str,
     closure: &[String],
     more: &[(String, String)],
-    with_images: bool,
+    extras: &Extras,
 ) -> Result<PathBuf> {
     let mut made_from = closure.join("\n");
     for (_, package) in more {
         made_from.push('\n');
         made_from.push_str(package);
     }
-    if with_images {
+    if extras.images {
         made_from.push_str(&images::recipe());
+    }
+    if let Some(programs) = &extras.kubernetes {
+        made_from.push_str(&kube::sums(programs)?);
     }
     let key = sh::sha256(made_from.as_bytes())?;
     let dir = sh::cache()?.join(format!("{name}-{key}"));
@@ -60,7 +73,11 @@ fn build(
         println!("vm: {name} has {package} of {suite}");
         debs.extend(Suite::open(suite)?.fetch(std::slice::from_ref(package))?);
     }
-    let partial = sh::cache()?.join(format!("{name}.partial.{}", std::process::id()));
+    alone::once(&dir, |partial| unpack_all(&debs, extras, partial))?;
+    Ok(dir)
+}
+
+fn unpack_all(debs: &[PathBuf], extras: &Extras, partial: &Path) -> Result<()> {
     fs::create_dir_all(partial.join("usr"))
         .with_context(|| format!("cannot create {}", partial.display()))?;
     // Packages of a merged-usr suite may still ship files under /lib: give them the links a system has.
@@ -71,17 +88,16 @@ fn build(
         symlink(format!("usr/{merged}"), partial.join(merged))
             .with_context(|| format!("cannot link /{merged}"))?;
     }
-    for deb in &debs {
-        unpack(deb, &partial)?;
+    for deb in debs {
+        unpack(deb, partial)?;
     }
-    if with_images {
-        images::write(&partial)?;
+    if extras.images {
+        images::write(partial)?;
     }
-    // Whoever was faster built the same thing.
-    if fs::rename(&partial, &dir).is_err() {
-        sh::run(Command::new("rm").arg("-rf").arg(&partial))?;
+    if let Some(programs) = &extras.kubernetes {
+        kube::install(programs, partial)?;
     }
-    Ok(dir)
+    Ok(())
 }
 
 /// Run a program of a [`tree`] with the tree's own loader and libraries: what the host has does not matter.
@@ -99,7 +115,7 @@ pub(crate) fn image(tree: &Path, tools: &Path, mib: u32) -> Result<PathBuf> {
     if image.exists() {
         return Ok(image);
     }
-    let partial = image.with_extension(format!("partial.{}", std::process::id()));
+    let partial = alone::partial(&image)?;
     let mut command = program(tools, "usr/sbin/mke2fs");
     command.args([
         "-q",

@@ -47,7 +47,7 @@ async fn follow(outlet: &Outlet, channel: Channel, feed: Option<Feed>, topics: &
 }
 
 /// `None` for what cannot be read or does not matter.
-fn event(envelope: &Envelope) -> Option<RuntimeEvent> {
+pub(super) fn event(envelope: &Envelope) -> Option<RuntimeEvent> {
     let payload = envelope.event.as_ref()?.value.as_slice();
     let at = stamp(envelope.timestamp.as_ref());
     let change = |id, what, at| Some(RuntimeEvent::Change(Change { id, sandbox: None, what, at }));

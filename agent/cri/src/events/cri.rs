@@ -22,7 +22,7 @@ pub(super) async fn follow(outlet: &Outlet, channel: Channel) -> End {
 }
 
 /// `None` for a kind that CRI does not have yet.
-fn change(event: v1::ContainerEventResponse) -> Option<Change> {
+pub(super) fn change(event: v1::ContainerEventResponse) -> Option<Change> {
     let what = match v1::ContainerEventType::try_from(event.container_event_type).ok()? {
         v1::ContainerEventType::ContainerCreatedEvent => What::Created,
         v1::ContainerEventType::ContainerStartedEvent => What::Started,

@@ -1,5 +1,10 @@
 //! When a hard threshold of memory or task ids will be reached, and how sure that is.
-use crate::{History, Millis, Signal, limits::Threshold, observe::Observations, plan::Strength};
+use crate::{
+    History, Millis, Quantity, Signal,
+    limits::{AlsoBelow, Threshold},
+    observe::Observations,
+    plan::Strength,
+};
 
 /// A hard threshold that is being approached.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +38,18 @@ pub(crate) fn nearest(
         if threshold.inert || !watched || threshold.strength() != Strength::Hard {
             return None;
         }
+        // With enough of the second signal the threshold is not reached, however fast the first falls.
+        if threshold.also.is_some_and(|also| !is_short(also, observations)) {
+            return None;
+        }
         approach(*threshold, observations, history)
     });
     approaches.min_by_key(|approach| (approach.time_left, approach.threshold.signal))
+}
+
+fn is_short(also: AlsoBelow, observations: &Observations) -> bool {
+    let seen = observations.get(&also.signal);
+    seen.is_some_and(|seen| also.value.resolve(seen.capacity) > Quantity::count(seen.available))
 }
 
 fn approach(

@@ -5,7 +5,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{Counted, MemoryUsage, Snapshot, Workload, WorkloadKey},
+    snapshot::{Counted, MemoryUsage, ProtectedReason, Snapshot, Workload, WorkloadKey},
 };
 use alloc::vec::Vec;
 
@@ -87,7 +87,9 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
         reclaim_rate: None,
         own_reclaim_rate: None,
     };
-    let Some(before) = before else { return Some(fresh) };
+    // How fast a victim grew says nothing of what is started in its place.
+    let is_ending = workload.is_dying() || workload.protected == Some(ProtectedReason::NothingRuns);
+    let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh) };
     let elapsed = at.since(before.at);
     let grown = if elapsed.0 < LEAST_ELAPSED {
         before.clone()
@@ -125,12 +127,13 @@ fn count(grown: Growth, counted: Option<Counted>, before: &Growth) -> Growth {
     }
 }
 
-/// Memory that only grows because the workload takes it: without page cache where that can be told apart.
+/// Memory that only grows because the workload takes it: without page cache where that can be told apart, and with what was swapped out of it, which the kernel decides.
 fn own_memory(memory: &MemoryUsage) -> Option<u64> {
-    match memory.anon {
-        Some(anon) => Some(anon.saturating_add(memory.shmem.unwrap_or_default())),
-        None => memory.working_set(),
-    }
+    let resident = match memory.anon {
+        Some(anon) => anon.saturating_add(memory.shmem.unwrap_or_default()),
+        None => memory.working_set()?,
+    };
+    Some(resident.saturating_add(memory.swap.unwrap_or_default()))
 }
 
 /// The smoothed rate in units a second; the old one when there is nothing to compare.

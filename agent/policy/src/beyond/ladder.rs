@@ -30,7 +30,7 @@ pub(crate) fn climb(
     let candidate = ranking
         .iter()
         .map(|candidate| candidate.workload)
-        .find(|workload| workload.may_be_ended() && workload.dying.is_none());
+        .find(|workload| workload.may_be_ended() && !workload.is_dying());
     let Some(workload) = candidate else { return };
     let memory = workload.stats.as_ref().and_then(|stats| stats.memory).unwrap_or_default();
     let left = approach.time_left;

@@ -37,6 +37,11 @@ impl Amounts {
         self.0.insert(name.to_string(), amount);
     }
 
+    /// Takes one resource off the list.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// The amount of one resource, if it is listed.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Quantity> {
@@ -103,11 +108,26 @@ impl<'a> FromIterator<(&'a str, Quantity)> for Amounts {
     }
 }
 
-/// The page size in bytes of a resource name such as `hugepages-2Mi`; `None` for every other name.
+/// Whether a resource's name is that of huge pages, whatever their size.
+#[must_use]
+pub fn is_huge_page(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// The smallest page of any kernel that has huge pages.
+const SMALLEST_PAGE: u64 = 4096;
+
+/// Whether a kernel may have pages of this size.
+#[must_use]
+pub fn is_page_size(bytes: u64) -> bool {
+    bytes >= SMALLEST_PAGE && bytes.is_power_of_two()
+}
+
+/// The page size in bytes of a resource name such as `hugepages-2Mi`; `None` for every other name, and for a size that no kernel has.
 #[must_use]
 pub fn huge_page_size(name: &str) -> Option<u64> {
     let size = name.strip_prefix(HUGE_PAGES)?.parse::<Quantity>().ok()?;
-    u64::try_from(size.ceil()).ok().filter(|size| *size > 0)
+    u64::try_from(size.ceil()).ok().filter(|size| is_page_size(*size))
 }
 
 /// A huge page size as the kernel writes it in file names: `2MB`, `1GB`, `64KB`.

@@ -1,7 +1,9 @@
 //! Checking the operator's fields one by one; every mistake is kept, none ends the reading.
-use super::amounts::{Amounts, huge_page_size};
-use super::names::{CgroupName, Driver, slice_path};
+use super::amounts::{Amounts, CPU, huge_page_size};
+use super::gates::{CFS_PERIOD, GATES, MEMORY_QOS, gate};
+use super::names::{CgroupName, Driver, PodTree, reserved};
 use super::options::{Extent, Kubelet, MemoryQos, RawCgroups, Reservation, Reserved};
+use super::systemd::cpu_bits;
 use crate::Quantity;
 use crate::limits::{ConfigError, duration};
 use alloc::{
@@ -11,13 +13,10 @@ use alloc::{
     vec::Vec,
 };
 
+/// The kernel's and the kubelet's period of a quota, microseconds.
+const DEFAULT_US: u64 = 100_000;
 /// More tasks than any cgroup can be held to: the kernel refuses them.
 const MOST_PIDS: i64 = 4_194_304;
-
-/// Whether a feature gate is set, if it is mentioned.
-pub(super) fn gate(raw: &RawCgroups, name: &str) -> Option<bool> {
-    raw.feature_gates.get(name).copied()
-}
 
 /// What `enforceNodeAllocatable` asks for.
 pub(super) struct Enforced {
@@ -73,15 +72,14 @@ impl Check {
         let mut amounts = Amounts::none();
         for (name, text) in map.into_iter().flatten() {
             let key = format!("{key}[{name:?}]");
-            let is_known = matches!(name.as_str(), "cpu" | "memory" | "pid" | "ephemeral-storage")
-                || huge_page_size(name).is_some();
-            if !is_known {
-                self.refuse(
-                    &key,
-                    Some(text),
-                    "this cannot be reserved",
-                    "write cpu, memory, pid, ephemeral-storage or hugepages-<size>",
-                );
+            if !matches!(name.as_str(), "cpu" | "memory" | "pid" | "ephemeral-storage") {
+                let problem = if huge_page_size(name).is_some() {
+                    "huge pages cannot be reserved: the kubelet refuses them (kubernetes/kubernetes#124357)"
+                } else {
+                    "this cannot be reserved"
+                };
+                let fix = "write cpu, memory, pid or ephemeral-storage";
+                self.refuse(&key, Some(text), problem, fix);
                 continue;
             }
             match text.parse::<Quantity>() {
@@ -105,15 +103,26 @@ impl Check {
         let given = raw.enforce_node_allocatable.as_deref();
         let mut enforced = Enforced { pods: given.is_none() && per_qos, kube: None, system: None };
         let list = given.unwrap_or_default();
-        if !per_qos && list.iter().any(|word| word != "none") {
+        if !per_qos && (given.is_none() || list.iter().any(|word| word != "none")) {
+            let list =
+                if given.is_none() { String::from("pods, the default") } else { list.join(",") };
             self.refuse(
                 KEY,
-                Some(&list.join(",")),
+                Some(&list),
                 "cgroupsPerQOS is false, so there is nothing to enforce it on",
-                "leave the list empty, or remove cgroupsPerQOS",
+                "write enforceNodeAllocatable: [none], or remove cgroupsPerQOS",
             );
         }
-        for word in list {
+        for (place, word) in list.iter().enumerate() {
+            if list.iter().take(place).any(|before| before == word) {
+                self.refuse(
+                    KEY,
+                    Some(word),
+                    "it is there twice, which the kubelet refuses",
+                    "write it once",
+                );
+                continue;
+            }
             let (slot, extent) = match word.as_str() {
                 "pods" => {
                     enforced.pods = per_qos;
@@ -178,7 +187,7 @@ impl Check {
                 "say how much, such as {cpu: \"500m\", memory: \"1Gi\"}",
             );
         }
-        match reserved_path(text, driver) {
+        match reserved(text, driver) {
             Ok(path) => Some(Reserved { path, extent }),
             Err(problem) => {
                 self.refuse(
@@ -189,6 +198,86 @@ impl Check {
                 );
                 None
             }
+        }
+    }
+
+    /// A reserved cgroup cannot be where pods are: two rules would write the same files.
+    pub(super) fn apart_from_pods(
+        &mut self,
+        key: &str,
+        reserved: Option<&Reserved>,
+        root: &CgroupName,
+        driver: Driver,
+    ) {
+        let pods = PodTree::below(root, driver).map(|tree| tree.kubepods().path(driver));
+        let (Some(Reserved { path, .. }), Ok(pods)) = (reserved, pods) else { return };
+        let below = path.strip_prefix(pods.as_str());
+        if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            let problem = format!("it is, or is in, the cgroup of all pods, {pods}");
+            self.refuse(
+                key,
+                Some(path),
+                &problem,
+                "name a cgroup beside it, such as \"/system.slice\"",
+            );
+        }
+    }
+
+    /// Feature gates that nothing here depends on.
+    pub(super) fn gates(&mut self, raw: &RawCgroups) {
+        if raw.other_gates {
+            return;
+        }
+        for (name, on) in &raw.feature_gates {
+            if !GATES.contains(&name.as_str()) {
+                self.refuse(
+                    &format!("featureGates[{name:?}]"),
+                    Some(if *on { "true" } else { "false" }),
+                    "unknown feature gate: nothing here depends on it",
+                    &format!("write one of {}, or remove it", GATES.join(", ")),
+                );
+            }
+        }
+    }
+
+    /// CPUs by number that are set aside: they replace the CPU of both reservations.
+    pub(super) fn reserved_cpus(
+        &mut self,
+        raw: &RawCgroups,
+        kube: &mut Amounts,
+        system: &mut Amounts,
+    ) {
+        const KEY: &str = "reservedSystemCPUs";
+        let Some(list) = raw.reserved_system_cpus.as_deref().filter(|list| !list.is_empty()) else {
+            return;
+        };
+        let count =
+            cpu_bits(list).map(|bits| bits.iter().map(|byte| byte.count_ones()).sum::<u32>());
+        let Some(count) = count.filter(|count| *count > 0) else {
+            return self.refuse(KEY, Some(list), "not a list of CPUs", "write one such as \"0-1\"");
+        };
+        for (key, path) in [
+            ("kubeReservedCgroup", &raw.kube_reserved_cgroup),
+            ("systemReservedCgroup", &raw.system_reserved_cgroup),
+        ] {
+            if path.as_deref().is_some_and(|path| !path.is_empty()) {
+                let problem = format!("{key} is set as well, which the kubelet refuses");
+                self.refuse(KEY, Some(list), &problem, "keep one of the two");
+            }
+        }
+        kube.remove(CPU);
+        system.set(CPU, Quantity::count(count.into()));
+    }
+
+    /// The static CPU policy keeps at least one CPU from pods.
+    pub(super) fn static_cpus(&mut self, all_cpus: bool, kube: &Amounts, system: &Amounts) {
+        if !all_cpus && !kube.has(CPU) && !system.has(CPU) {
+            self.refuse(
+                "cpuManagerPolicy",
+                Some("static"),
+                "no CPU is reserved, which the kubelet refuses",
+                "reserve some with kubeReserved, systemReserved or reservedSystemCPUs",
+            );
         }
     }
 
@@ -225,8 +314,21 @@ impl Check {
         u64::try_from(limit).ok()
     }
 
-    pub(super) fn period(&mut self, text: Option<&str>) -> u64 {
-        const DEFAULT_US: u64 = 100_000;
+    pub(super) fn period(&mut self, raw: &RawCgroups) -> u64 {
+        let text = raw.cpu_cfs_quota_period.as_deref();
+        let period = self.checked_period(text);
+        if period != DEFAULT_US && !gate(raw, &CFS_PERIOD) {
+            self.refuse(
+                "cpuCFSQuotaPeriod",
+                text,
+                "the kubelet refuses another period than 100ms without the feature gate CustomCPUCFSQuotaPeriod",
+                "set featureGates.CustomCPUCFSQuotaPeriod to true, or remove it",
+            );
+        }
+        period
+    }
+
+    fn checked_period(&mut self, text: Option<&str>) -> u64 {
         let Some(text) = text else { return DEFAULT_US };
         let micros = duration::parse_nanos(text).ok().map(|nanos| nanos / 1000);
         match micros.and_then(|micros| u64::try_from(micros).ok()) {
@@ -246,9 +348,9 @@ impl Check {
     }
 
     pub(super) fn memory_qos(&mut self, raw: &RawCgroups) -> Option<MemoryQos> {
-        let (default_on, default_factor) = match raw.own.kubelet {
-            Kubelet::V1_36 => (false, Some(0.9)),
-            Kubelet::V1_37 => (true, None),
+        let default_factor = match raw.own.kubelet {
+            Kubelet::V1_36 => Some(0.9),
+            Kubelet::V1_37 => None,
         };
         let reservation = self.word(
             "memoryReservationPolicy",
@@ -267,7 +369,7 @@ impl Check {
             );
         }
         let throttling_factor = raw.memory_throttling_factor.or(default_factor);
-        let is_on = gate(raw, "MemoryQoS").unwrap_or(default_on);
+        let is_on = gate(raw, &MEMORY_QOS);
         if !is_on && reservation == Reservation::Tiered {
             self.refuse(
                 "memoryReservationPolicy",
@@ -277,23 +379,5 @@ impl Check {
             );
         }
         is_on.then_some(MemoryQos { reservation, throttling_factor })
-    }
-}
-
-/// The path of a cgroup that the operator names: as it is, but a slice is where systemd puts it.
-fn reserved_path(text: &str, driver: Driver) -> Result<String, &'static str> {
-    let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
-    if parts.is_empty() {
-        return Err("the root of the hierarchy cannot be limited");
-    }
-    if parts.iter().any(|part| matches!(*part, "." | "..") || part.contains('\0')) {
-        return Err("it would lead to another cgroup");
-    }
-    let last = parts.last().copied().unwrap_or_default();
-    match driver {
-        Driver::Systemd if last.ends_with(".slice") => {
-            slice_path(last).ok_or("it is not a slice's name")
-        }
-        Driver::Systemd | Driver::Cgroupfs => Ok(format!("/{}", parts.join("/"))),
     }
 }

@@ -100,6 +100,9 @@ fn of_cgroup(cgroup: &Cgroup, path: &str, read: &Found, page: u64, found: &mut V
             None if value.if_present => continue,
             None => Kind::NoFile,
             Some(text) if agrees(file, &value.value, text, page) => continue,
+            Some(text) if value.or.as_ref().is_some_and(|or| agrees(file, or, text, page)) => {
+                continue;
+            }
             Some(_) => Kind::Value,
         };
         let Value { value, rule, .. } = value;

@@ -1,24 +1,30 @@
 //! The level that the runtime writes, on the kubelet's behalf: containers.
 use super::amounts::{Amounts, CPU, MEMORY, huge_page_size};
-use super::cpu::shares;
-use super::levels::{Facts, pod_ref, protect};
+use super::cpu::{quota, shares};
+use super::levels::{EXCLUSIVE, Facts, pod_ref, protect};
 use super::names::Driver;
 use super::oom;
 use super::options::MemoryQos;
 use super::plan::{Cgroup, Level, OomScore};
 use super::pod::{Asked, Container, ContainerId, Pod, Source};
 use crate::snapshot::Qos;
-use alloc::{format, string::String};
+use alloc::{format, string::String, vec::Vec};
 
 /// Why a value is left alone.
 const NOT_TOLD: &str = "the runtime does not tell whether it was asked for one";
 
 impl Facts<'_> {
-    /// A container of the pod whose cgroup is at `pod_path`.
-    pub(super) fn container(&self, pod: &Pod, pod_path: &str, container: &Container) -> Cgroup {
+    /// A container of the pod whose cgroup is at `pod_path`, if it has one.
+    pub(super) fn container(
+        &self,
+        pod: &Pod,
+        pod_path: Option<&str>,
+        container: &Container,
+    ) -> Cgroup {
         let requests = &container.resources.requests;
         let limits = self.limits(pod, container);
-        let path = container.id.as_ref().map(|id| path(pod_path, id, self.options.driver));
+        let place = container.id.as_ref().zip(pod_path);
+        let path = place.map(|(id, pod_path)| path(pod_path, id, self.options.driver));
         let mut cgroup = Cgroup::new(path, Level::Container);
         cgroup.qos = Some(pod.qos());
         cgroup.pod = Some(pod_ref(pod));
@@ -34,9 +40,17 @@ impl Facts<'_> {
         let shares = shares(milli);
         let rule = format!("{base}: {milli}m is {shares} shares");
         cgroup.set("cpu.weight", self.options.container_curve.weight(shares), rule);
-        if self.options.cfs_quota {
+        if self.is_exclusive(pod, container) {
+            cgroup.set("cpu.max", "max 100000", EXCLUSIVE);
+        } else if self.options.cfs_quota {
             let rule = self.quota_rule("the CPU limit");
             cgroup.set("cpu.max", self.cpu_max(limits.milli(CPU)), rule);
+            // Runtimes differ in what they do about systemd's whole percents.
+            let period = self.options.cfs_period_us;
+            match quota(limits.milli(CPU), period) {
+                0 => {}
+                exact => cgroup.or("cpu.max", format!("{exact} {period}")),
+            }
         } else {
             cgroup.leave("cpu.max", "cpuCFSQuota is off");
         }
@@ -53,6 +67,10 @@ impl Facts<'_> {
             cgroup.leave("memory.oom.group", "singleProcessOOMKill is on");
         }
         self.huge_pages(&mut cgroup, &limits.huge_pages(), "the container's limits");
+        // containerd passes them on only where its disable_hugetlb_controller is off; the pod's cgroup bounds them anyway.
+        let files: Vec<String> =
+            cgroup.values.keys().filter(|file| file.starts_with("hugetlb.")).cloned().collect();
+        files.iter().for_each(|file| cgroup.or(file, "max"));
         self.swap(&mut cgroup, pod, container);
         if let Some(memory_qos) = self.options.memory_qos {
             self.memory_qos(
@@ -60,7 +78,8 @@ impl Facts<'_> {
                 pod.qos(),
                 memory_qos,
                 requests.value(MEMORY),
-                limits.value(MEMORY),
+                // The pod's own limit does not count here.
+                container.resources.limits.value(MEMORY),
             );
         }
         let (value, rule) = oom::score(pod, container, self.capacity.value(MEMORY));
@@ -98,8 +117,12 @@ impl Facts<'_> {
         let mut limits = container.resources.limits.clone();
         if let Some(whole) = &pod.resources {
             for (name, amount) in whole.limits.iter() {
-                let counts = matches!(name, CPU | MEMORY) || huge_page_size(name).is_some();
-                if counts && !limits.has(name) {
+                // Zero is no limit, but of huge pages it is one.
+                let wants = match name {
+                    CPU | MEMORY => !limits.has(name),
+                    _ => huge_page_size(name).is_some() && limits.get(name).is_none(),
+                };
+                if wants {
                     limits.set(name, amount);
                 }
             }
@@ -158,7 +181,7 @@ impl Facts<'_> {
         };
         let bound = if limit > 0 { limit } else { self.allocatable().value(MEMORY) };
         let high = throttle_at(request, bound, factor, self.node.page_size());
-        if request == limit && limit > 0 {
+        if request == limit {
             cgroup.leave("memory.high", "the memory request equals the limit");
         } else if bound == 0 || high <= request {
             cgroup.leave("memory.high", "it would not be above the request");

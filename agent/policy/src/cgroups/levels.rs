@@ -6,12 +6,17 @@ use super::node::Node;
 use super::options::{Extent, MemoryQos, Options, Reservation, Reserved};
 use super::plan::{Cgroup, Level, PodRef};
 use super::pod::Pod;
+use super::pod::{Container, Source};
 use crate::Quantity;
-use crate::snapshot::Qos;
+use crate::snapshot::{ContainerKind, Qos};
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 
 /// No limit on huge pages, as the kubelet writes it.
 const UNBOUNDED: u64 = 1 << 62;
+
+/// Why there is no quota.
+pub(super) const EXCLUSIVE: &str =
+    "no quota where the CPU manager gives whole CPUs (DisableCPUQuotaWithExclusiveCPUs)";
 
 /// Everything that the levels are worked out from.
 pub(super) struct Facts<'a> {
@@ -22,6 +27,8 @@ pub(super) struct Facts<'a> {
     pub(super) pods: Vec<&'a Pod>,
 }
 
+/// Why a limit of nothing is left alone.
+const ZERO: &str = "a memory limit of 0 is not written";
 /// Why a pod's values are left alone.
 const UNKNOWN: &str = "only the runtime knows this pod, and it does not tell what the pod asks for";
 /// Why sums over pods are left alone.
@@ -65,13 +72,9 @@ impl Facts<'_> {
             (self.capacity.clone(), "capacity, since enforceNodeAllocatable does not name pods")
         };
         self.limit(&mut cgroup, &amounts, base);
-        if self.options.all_cpus {
-            if let Some(cpus) = self.node.cpus() {
-                cgroup.set("cpuset.cpus", cpus, "all CPUs under the CPU manager's policy none");
-            }
-        } else {
-            cgroup.leave("cpuset.cpus", "the CPU manager's policy static places CPUs");
-        }
+        // Written as allocatable when the kubelet starts, but every minute and at each new pod as for any class.
+        self.unbounded_huge_pages(&mut cgroup);
+        self.cpuset(&mut cgroup);
         if let Some(MemoryQos { reservation, .. }) = self.options.memory_qos {
             let burstable = self.memory_requests(Qos::Burstable);
             let min = self.memory_requests(Qos::Guaranteed).saturating_add(burstable);
@@ -91,18 +94,25 @@ impl Facts<'_> {
         let Reserved { path, extent } = reserved;
         let mut cgroup = self.level(path.clone(), level);
         let key = if level == Level::KubeReserved { "kubeReserved" } else { "systemReserved" };
-        // The unit is the last component, whatever kind of unit it is.
         cgroup.unit = self.unit(path.rsplit('/').next().map(Into::into));
         match extent {
             Extent::Full => {
                 self.limit(&mut cgroup, amounts, key);
+                self.cpuset(&mut cgroup);
                 if self.options.memory_qos.is_some() && amounts.get(MEMORY).is_some() {
                     let rule = format!("{key}[\"memory\"], protected by MemoryQoS");
                     cgroup.set("memory.min", amounts.value(MEMORY), rule);
                 }
             }
-            Extent::Compressible => self.weigh(&mut cgroup, amounts.milli(CPU), key),
+            Extent::Compressible => {
+                if amounts.get(CPU).is_some() {
+                    self.weigh(&mut cgroup, amounts.milli(CPU), key);
+                }
+                self.cpuset(&mut cgroup);
+            }
         }
+        // Huge pages cannot be reserved, and what is not asked for is not allowed.
+        self.huge_pages(&mut cgroup, &BTreeMap::new(), key);
         self.finish(cgroup)
     }
 
@@ -125,15 +135,12 @@ impl Facts<'_> {
         } else {
             cgroup.leave("cpu.weight", SOME_UNKNOWN);
         }
-        if self.node.has_controller("hugetlb") {
-            for size in self.node.huge_page_sizes() {
-                self.huge(&mut cgroup, size, UNBOUNDED, "classes are unbounded in huge pages");
-            }
-        }
+        self.unbounded_huge_pages(&mut cgroup);
         match self.class_limit(qos) {
             Some(_) if !self.all_known(&[Qos::Guaranteed, Qos::Burstable]) => {
                 cgroup.leave("memory.max", SOME_UNKNOWN);
             }
+            Some((0, _)) => cgroup.leave("memory.max", ZERO),
             Some((limit, rule)) => cgroup.set("memory.max", limit, rule),
             None => cgroup.leave("memory.max", "qosReserved keeps no memory from this class"),
         }
@@ -200,28 +207,69 @@ impl Facts<'_> {
             Qos::Burstable => (limits.all_cpu, limits.all_memory),
             Qos::BestEffort => (false, false),
         };
-        if has_quota {
+        if self.has_exclusive_cpus(pod) {
+            let max = format!("max {}", self.options.cfs_period_us);
+            cgroup.set("cpu.max", max, EXCLUSIVE);
+        } else if has_quota {
             let max = self.cpu_max(limits.amounts.milli(CPU));
             cgroup.set("cpu.max", max, self.quota_rule("the pod's CPU limits"));
         } else {
             cgroup.leave("cpu.max", "not every container of the pod has a CPU limit");
         }
-        if has_max {
+        if has_max && limits.amounts.value(MEMORY) == 0 {
+            cgroup.leave("memory.max", ZERO);
+        } else if has_max {
             cgroup.set("memory.max", limits.amounts.value(MEMORY), "the pod's memory limits");
         } else {
             cgroup.leave("memory.max", "not every container of the pod has a memory limit");
         }
         self.huge_pages(&mut cgroup, &requests.huge_pages(), "the pod's requests");
-        if let Some(MemoryQos { reservation, .. }) = self.options.memory_qos {
-            protect(
-                &mut cgroup,
-                qos,
-                reservation,
-                requests.value(MEMORY),
-                "the pod's memory requests",
-            );
+        let tiered = |qos: MemoryQos| qos.reservation == Reservation::Tiered;
+        let request = requests.value(MEMORY);
+        if self.options.memory_qos.is_some_and(tiered) && request > 0 {
+            let rule = "the pod's memory requests, under TieredReservation";
+            match qos {
+                Qos::Guaranteed => cgroup.set("memory.min", request, rule),
+                Qos::Burstable => cgroup.set("memory.low", request, rule),
+                Qos::BestEffort => {}
+            }
         }
         self.finish(cgroup)
+    }
+
+    /// Whether the CPU manager gives a container whole CPUs for itself.
+    pub(super) fn is_exclusive(&self, pod: &Pod, container: &Container) -> bool {
+        let milli = container.resources.requests.milli(CPU);
+        self.options.no_quota_when_exclusive
+            && !self.options.all_cpus
+            && pod.source == Source::Manifest
+            && pod.qos() == Qos::Guaranteed
+            // The CPU manager does not look into pods that ask as a whole.
+            && pod.resources.is_none()
+            && matches!(container.kind, ContainerKind::Regular | ContainerKind::Sidecar)
+            && milli > 0
+            && milli.is_multiple_of(1000)
+    }
+
+    fn has_exclusive_cpus(&self, pod: &Pod) -> bool {
+        pod.containers.iter().any(|container| self.is_exclusive(pod, container))
+    }
+
+    /// All CPUs where the kubelet leaves them to the kernel.
+    fn cpuset(&self, cgroup: &mut Cgroup) {
+        if !self.options.all_cpus {
+            cgroup.leave("cpuset.cpus", "the CPU manager's policy static places CPUs");
+        } else if let Some(cpus) = self.node.cpus() {
+            cgroup.set("cpuset.cpus", cpus, "all CPUs under the CPU manager's policy none");
+        }
+    }
+
+    fn unbounded_huge_pages(&self, cgroup: &mut Cgroup) {
+        if self.node.has_controller("hugetlb") {
+            for size in self.node.huge_page_sizes() {
+                self.huge(cgroup, size, UNBOUNDED, "classes are unbounded in huge pages");
+            }
+        }
     }
 
     /// Limits in every resource that is listed.
@@ -229,13 +277,15 @@ impl Facts<'_> {
         if amounts.get(CPU).is_some() {
             self.weigh(cgroup, amounts.milli(CPU), base);
         }
-        if amounts.get(MEMORY).is_some() {
+        if amounts.get(MEMORY).is_some() && amounts.value(MEMORY) == 0 {
+            cgroup.leave("memory.max", ZERO);
+        } else if amounts.get(MEMORY).is_some() {
             cgroup.set("memory.max", amounts.value(MEMORY), format!("memory of {base}"));
         }
         if amounts.get(PID).is_some() {
-            cgroup.set("pids.max", amounts.value(PID), format!("task ids of {base}"));
+            // No task id at all would be no limit.
+            cgroup.set("pids.max", amounts.value(PID).max(1), format!("task ids of {base}"));
         }
-        self.huge_pages(cgroup, &amounts.huge_pages(), base);
     }
 
     fn weigh(&self, cgroup: &mut Cgroup, milli: u64, base: &str) {
@@ -275,7 +325,15 @@ impl Facts<'_> {
         match quota(limit_milli, period) {
             0 => format!("max {period}"),
             _ if !self.options.cfs_quota => format!("max {period}"),
-            quota => format!("{quota} {period}"),
+            quota => format!("{} {period}", self.whole_percents(quota, period)),
+        }
+    }
+
+    /// systemd holds whole percents of a CPU, and the file says what systemd holds; cgroupfs takes the quota as it is.
+    fn whole_percents(&self, quota: u64, period: u64) -> u64 {
+        match self.options.driver {
+            super::Driver::Cgroupfs => quota,
+            super::Driver::Systemd => super::systemd::whole_percents(quota, period),
         }
     }
 
@@ -319,7 +377,7 @@ pub(super) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
 }
 
-/// What requests protect in a pod or a container: strictly for Guaranteed pods, as long as there is enough for Burstable ones.
+/// What requests protect in a container: strictly for Guaranteed pods, as long as there is enough for Burstable ones.
 pub(super) fn protect(
     cgroup: &mut Cgroup,
     qos: Qos,
@@ -330,7 +388,7 @@ pub(super) fn protect(
     let (min, low) = match qos {
         Qos::Guaranteed => (request, 0),
         Qos::Burstable => (0, request),
-        Qos::BestEffort => return,
+        Qos::BestEffort => (0, 0),
     };
     for (file, bytes) in [("memory.min", min), ("memory.low", low)] {
         let (bytes, rule) = tiered(reservation, bytes, base);

@@ -14,6 +14,7 @@ mod check;
 pub mod compare;
 mod containers;
 pub mod cpu;
+mod gates;
 mod levels;
 pub mod names;
 pub mod node;
@@ -26,6 +27,7 @@ pub mod pod;
 pub mod systemd;
 
 pub use amounts::Amounts;
+pub use gates::GATES;
 pub use names::{CgroupName, Driver, PodTree};
 pub use node::Node;
 pub use options::{Options, RawCgroups};
@@ -41,7 +43,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use amounts::{CPU, MEMORY};
+use amounts::{CPU, MEMORY, PID};
 use levels::Facts;
 
 /// The tree that the rules demand. The order of `pods` does not matter.
@@ -66,7 +68,10 @@ pub fn plan(options: &Options, node: &Node, pods: &[Pod]) -> Result<Plan, Vec<Co
         }
     }
     let facts = Facts { options, node, tree: &tree, capacity, pods: pods.iter().collect() };
-    let mut cgroups = Vec::from([facts.kubepods()]);
+    let mut cgroups = Vec::new();
+    if options.per_qos {
+        cgroups.push(facts.kubepods());
+    }
     let reserved = [
         (&options.kube, &options.kube_reserved, Level::KubeReserved),
         (&options.system, &options.system_reserved, Level::SystemReserved),
@@ -74,13 +79,19 @@ pub fn plan(options: &Options, node: &Node, pods: &[Pod]) -> Result<Plan, Vec<Co
     for (at, amounts, level) in reserved {
         cgroups.extend(at.as_ref().map(|at| facts.reserved(at, amounts, level)));
     }
-    cgroups.extend([Qos::Burstable, Qos::BestEffort].map(|qos| facts.class(qos)));
+    if options.per_qos {
+        cgroups.extend([Qos::Burstable, Qos::BestEffort].map(|qos| facts.class(qos)));
+    }
     for pod in &pods {
         let Ok(name) = tree.pod(&pod.uid, pod.qos()) else { continue };
-        let path = name.path(options.driver);
-        cgroups.push(facts.pod(pod, path.clone(), name.unit()));
+        // Without cgroups of pods a container is wherever the runtime puts it.
+        let path = options.per_qos.then(|| name.path(options.driver));
+        if let Some(path) = &path {
+            cgroups.push(facts.pod(pod, path.clone(), name.unit()));
+        }
+        let path = path.as_deref();
         let containers = pod.containers.iter();
-        cgroups.extend(containers.map(|container| facts.container(pod, &path, container)));
+        cgroups.extend(containers.map(|container| facts.container(pod, path, container)));
     }
     Ok(Plan {
         schema_version: plan::SCHEMA_VERSION,
@@ -100,6 +111,37 @@ fn check_node(options: &Options, node: &Node, capacity: &Amounts, errors: &mut V
                 &format!("say how much, such as {fix}"),
             ));
         }
+    }
+    for size in &node.huge_page_sizes {
+        let bytes = u64::try_from(size.ceil()).unwrap_or(0);
+        if !amounts::is_page_size(bytes) {
+            let fix = "write a power of two from 4Ki on, such as \"2Mi\"";
+            let value = Some(size.to_string());
+            errors.push(error(
+                "node.hugePageSizes",
+                value,
+                "no kernel has pages of this size",
+                fix,
+            ));
+        }
+    }
+    for (name, amount) in node.capacity.iter() {
+        if amounts::is_huge_page(name) && amounts::huge_page_size(name).is_none() {
+            errors.push(error(
+                &format!("node.capacity[{name:?}]"),
+                Some(amount.to_string()),
+                "no kernel has pages of this size",
+                "write a power of two from 4Ki on, such as hugepages-2Mi",
+            ));
+        }
+    }
+    if let Some(size) = node.page_size.filter(|size| !amounts::is_page_size(*size)) {
+        errors.push(error(
+            "node.pageSize",
+            Some(size.to_string()),
+            "no kernel has pages of this size",
+            "write a power of two from 4096 on",
+        ));
     }
     for controller in node.controllers.iter().flatten() {
         if !node::CONTROLLERS.contains(&controller.as_str()) {
@@ -127,7 +169,8 @@ fn check_node(options: &Options, node: &Node, capacity: &Amounts, errors: &mut V
         let (kube, system) = (part(kube_reserved), part(system_reserved));
         let evicted = if name == MEMORY { eviction_reserve(options, has) } else { Quantity::ZERO };
         let reserved = kube.plus(system).plus(evicted);
-        if reserved <= has {
+        // Task ids are no part of what the kubelet checks: none are left then.
+        if reserved <= has || name == PID {
             continue;
         }
         let key = if kube >= system { "kubeReserved" } else { "systemReserved" };

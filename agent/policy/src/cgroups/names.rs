@@ -54,13 +54,15 @@ impl CgroupName {
         Ok(CgroupName(parts))
     }
 
-    /// Reads an absolute path of plain names, such as the kubelet's `cgroupRoot`.
+    /// Reads an absolute path of plain names, such as the kubelet's `cgroupRoot`. Here `_` is a letter like any other, as the kubelet takes it.
     ///
     /// # Errors
     /// What is wrong with one of its components.
     pub fn from_path(path: &str) -> Result<CgroupName, &'static str> {
-        let parts = path.split('/').filter(|part| !part.is_empty());
-        parts.into_iter().try_fold(CgroupName::root(), |name, part| name.child(part))
+        let parts: Vec<String> =
+            path.split('/').filter(|part| !part.is_empty()).map(ToString::to_string).collect();
+        parts.iter().try_for_each(|part| plain(part))?;
+        Ok(CgroupName(parts))
     }
 
     /// The path below the cgroup mount, absolute.
@@ -187,7 +189,8 @@ impl PodTree {
         let parent = name.parent()?;
         let qos = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort]
             .into_iter()
-            .find(|qos| self.class(*qos) == parent)?;
+            // By path: under systemd a `_` of the root reads back as `-`.
+            .find(|qos| self.class(*qos).path(self.driver) == parent.path(self.driver))?;
         let uid = name.last()?.strip_prefix("pod")?;
         (!uid.contains("pod") && check_uid(uid).is_ok()).then(|| (uid.to_string(), qos))
     }
@@ -216,12 +219,39 @@ pub fn slice_path(unit: &str) -> Option<String> {
 
 /// A component that stays one component under either driver.
 fn check(component: &str) -> Result<(), &'static str> {
+    plain(component)?;
+    match component.contains('_') {
+        true => Err("`_` cannot be used: systemd names write `-` so"),
+        false => Ok(()),
+    }
+}
+
+/// A component that stays in its directory.
+fn plain(component: &str) -> Result<(), &'static str> {
     match component {
         "" | "." | ".." => Err("it is not a name"),
         c if c.contains('/') || c.contains('\0') => Err("it would lead to another cgroup"),
-        c if c.contains('_') => Err("`_` cannot be used: systemd names write `-` so"),
+        c if c.chars().any(char::is_control) => Err("it has a control character in it"),
         c if c.len() > 200 => Err("it is longer than a file name may be"),
         _ => Ok(()),
+    }
+}
+
+/// The cgroup of reserved daemons by the operator's path: as it is under cgroupfs; under systemd the slice of the last component's name, wherever the path says it is, as the kubelet takes it.
+///
+/// # Errors
+/// What is wrong with the path.
+pub(super) fn reserved(path: &str, driver: Driver) -> Result<String, &'static str> {
+    let name = CgroupName::from_path(path)?;
+    let Some(last) = name.last() else {
+        return Err("the root of the hierarchy cannot be limited");
+    };
+    match driver {
+        Driver::Cgroupfs => Ok(name.path(driver)),
+        Driver::Systemd => {
+            let unit = format!("{}{SLICE}", last.strip_suffix(SLICE).unwrap_or(last));
+            slice_path(&unit).filter(|path| path != "/").ok_or("it is not a slice's name")
+        }
     }
 }
 
@@ -308,6 +338,32 @@ mod tests {
         }
         assert!(tree("/", Driver::Systemd).pod("a_b", Qos::Burstable).is_err());
         assert!(tree("/", Driver::Cgroupfs).pod("a_b", Qos::Burstable).is_ok());
+    }
+
+    #[test]
+    fn a_root_may_have_an_underscore_and_its_pods_are_found() {
+        for driver in [Driver::Cgroupfs, Driver::Systemd] {
+            let tree = tree("/my_root", driver);
+            let path = tree.pod(UID, Qos::Burstable).unwrap().path(driver);
+            assert!(path.starts_with("/my_root"), "{path}");
+            assert_eq!(tree.parse_pod(&path), Some((UID.to_string(), Qos::Burstable)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_cgroup_is_named_through_the_driver() {
+        for (path, driver, expected) in [
+            ("/kube-daemons", Driver::Systemd, "/kube.slice/kube-daemons.slice"),
+            ("/system.slice", Driver::Systemd, "/system.slice"),
+            ("/a/b.slice", Driver::Systemd, "/b.slice"),
+            ("/kube-daemons", Driver::Cgroupfs, "/kube-daemons"),
+            ("a/b", Driver::Cgroupfs, "/a/b"),
+        ] {
+            assert_eq!(reserved(path, driver).as_deref(), Ok(expected), "{path}");
+        }
+        for path in ["/", "/a/../b", "/-.slice", "/a\nb"] {
+            assert!(reserved(path, Driver::Systemd).is_err(), "{path:?}");
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! [`RawCgroups`] is the text; [`Options::new`] reports every mistake at once. What can only be judged against a node (a reservation above its capacity) is judged by the plan.
 use super::amounts::Amounts;
-use super::check::{Check, gate};
+use super::check::Check;
 use super::cpu::Curve;
+use super::gates::{EXCLUSIVE_CPUS, POD_LEVEL_RESOURCES, QOS_RESERVED, gate};
 use super::names::{CgroupName, Driver};
 use crate::limits::ConfigError;
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
@@ -47,6 +48,10 @@ pub struct RawCgroups {
     pub single_process_oom_kill: Option<bool>,
     /// Who places CPUs: `none` or `static`.
     pub cpu_manager_policy: Option<String>,
+    /// CPUs by number that are set aside; they replace the CPU of both reservations.
+    pub reserved_system_cpus: Option<String>,
+    /// The file may name feature gates that nothing here depends on, as a KubeletConfiguration may.
+    pub other_gates: bool,
     /// The hard threshold on `memory.available`, which counts as reserved when capacity is checked.
     pub eviction_hard_memory: Option<String>,
     /// ebb's own: how the kubelet's levels and the runtime's are weighted, and whose defaults apply.
@@ -125,6 +130,8 @@ pub struct Options {
     pub driver: Driver,
     /// The cgroup below which all pods are.
     pub root: CgroupName,
+    /// There are cgroups of all pods, of classes and of pods.
+    pub per_qos: bool,
     /// Pods together are held to what the node has left for them.
     pub enforce_pods: bool,
     /// The cgroup of Kubernetes' own daemons, where it is held to anything.
@@ -153,6 +160,8 @@ pub struct Options {
     pub oom_group: bool,
     /// The kubelet leaves CPUs to the kernel.
     pub all_cpus: bool,
+    /// The feature DisableCPUQuotaWithExclusiveCPUs.
+    pub no_quota_when_exclusive: bool,
     /// The hard threshold on `memory.available` as written.
     pub eviction_hard_memory: Option<String>,
     /// The curve at the levels that the kubelet writes.
@@ -174,10 +183,12 @@ impl Options {
             &[("cgroupfs", Driver::Cgroupfs), ("systemd", Driver::Systemd)],
         );
         let root = check.root(raw);
-        let (kube_reserved, system_reserved) = (
+        let (mut kube_reserved, mut system_reserved) = (
             check.amounts("kubeReserved", raw.kube_reserved.as_ref()),
             check.amounts("systemReserved", raw.system_reserved.as_ref()),
         );
+        check.gates(raw);
+        check.reserved_cpus(raw, &mut kube_reserved, &mut system_reserved);
         let enforced = check.enforced(raw);
         let kube = check.reserved(
             "kubeReservedCgroup",
@@ -203,31 +214,38 @@ impl Options {
                 "name two cgroups",
             );
         }
+        check.apart_from_pods("kubeReservedCgroup", kube.as_ref(), &root, driver);
+        check.apart_from_pods("systemReservedCgroup", system.as_ref(), &root, driver);
+        let all_cpus = check.word(
+            "cpuManagerPolicy",
+            raw.cpu_manager_policy.as_deref().filter(|word| !word.is_empty()),
+            &[("none", true), ("static", false)],
+        );
+        check.static_cpus(all_cpus, &kube_reserved, &system_reserved);
+        let qos_reserved_memory = check.qos_reserved(raw.qos_reserved.as_ref());
         let options = Options {
             driver,
             root,
+            per_qos: raw.cgroups_per_qos.unwrap_or(true),
             enforce_pods: enforced.pods,
             kube,
             system,
             kube_reserved,
             system_reserved,
-            qos_reserved_memory: check.qos_reserved(raw.qos_reserved.as_ref()),
+            qos_reserved_memory: qos_reserved_memory.filter(|_| gate(raw, &QOS_RESERVED)),
             pod_pids_limit: check.pids(raw.pod_pids_limit),
             cfs_quota: raw.cpu_cfs_quota.unwrap_or(true),
-            cfs_period_us: check.period(raw.cpu_cfs_quota_period.as_deref()),
+            cfs_period_us: check.period(raw),
             limited_swap: check.word(
                 "memorySwap.swapBehavior",
                 raw.swap_behavior.as_deref().filter(|word| !word.is_empty()),
                 &[("NoSwap", false), ("LimitedSwap", true)],
             ),
             memory_qos: check.memory_qos(raw),
-            pod_level_resources: gate(raw, "PodLevelResources").unwrap_or(true),
+            pod_level_resources: gate(raw, &POD_LEVEL_RESOURCES),
             oom_group: !raw.single_process_oom_kill.unwrap_or(false),
-            all_cpus: check.word(
-                "cpuManagerPolicy",
-                raw.cpu_manager_policy.as_deref().filter(|word| !word.is_empty()),
-                &[("none", true), ("static", false)],
-            ),
+            all_cpus,
+            no_quota_when_exclusive: gate(raw, &EXCLUSIVE_CPUS),
             eviction_hard_memory: raw.eviction_hard_memory.clone(),
             pod_curve: raw.own.pod_curve,
             container_curve: raw.own.container_curve,

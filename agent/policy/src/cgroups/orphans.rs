@@ -22,6 +22,17 @@ pub enum Fate {
     Remove,
     /// Volumes are still mounted (or that is not known), and memory of a tmpfs would be charged to all pods together if it went: it only loses its CPU.
     Starve,
+    /// Something runs in it, and it is not certain that no pod has it: nothing is done to it.
+    Skip,
+}
+
+/// What is known of pods, and how far it can be relied on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// UIDs of all pods that some source names; never empty, because an empty source is not an empty world.
+    pub uids: BTreeSet<String>,
+    /// Why a cgroup in which something runs may belong to a pod although none of the UIDs is its own, such as a source that names no pod at all.
+    pub doubt: Option<String>,
 }
 
 /// A leftover and its fate.
@@ -38,31 +49,32 @@ pub struct Orphan {
     pub populated: bool,
     /// What is to become of it.
     pub fate: Fate,
+    /// Why it is skipped.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub skipped: Option<String>,
 }
 
 /// Weight of a leftover: the least.
 pub const STARVED_WEIGHT: u64 = 1;
 
-/// The leftovers among `cgroups`, by path. `known` are the UIDs of all pods; `None` means that not every source has reported, and then nothing is a leftover.
+/// The leftovers among `cgroups`, by path. `known` are all pods; `None` means that not every source has reported, or that none names a pod, and then nothing is a leftover.
 #[must_use]
-pub fn orphans(
-    tree: &PodTree,
-    cgroups: &[PodCgroup],
-    known: Option<&BTreeSet<String>>,
-) -> Vec<Orphan> {
-    let Some(known) = known else { return Vec::new() };
+pub fn orphans(tree: &PodTree, cgroups: &[PodCgroup], known: Option<&Known>) -> Vec<Orphan> {
+    let Some(known) = known.filter(|known| !known.uids.is_empty()) else { return Vec::new() };
     let mut orphans: Vec<Orphan> = cgroups
         .iter()
         .filter_map(|PodCgroup { path, populated, volumes_mounted }| {
             let (uid, qos) = tree.parse_pod(path)?;
-            if known.contains(&uid) {
+            if known.uids.contains(&uid) {
                 return None;
             }
+            let skipped = known.doubt.clone().filter(|_| *populated);
             let fate = match volumes_mounted {
+                _ if skipped.is_some() => Fate::Skip,
                 Some(false) => Fate::Remove,
                 Some(true) | None => Fate::Starve,
             };
-            Some(Orphan { path: path.clone(), uid, qos, populated: *populated, fate })
+            Some(Orphan { path: path.clone(), uid, qos, populated: *populated, fate, skipped })
         })
         .collect();
     orphans.sort_by(|a, b| a.path.cmp(&b.path));
@@ -89,7 +101,8 @@ mod tests {
             cgroup("/kubepods/burstable", Some(false)),
             cgroup("/system.slice/podx", Some(false)),
         ];
-        let known = BTreeSet::from([String::from("live")]);
+        let uids = BTreeSet::from([String::from("live")]);
+        let known = Known { uids, doubt: None };
         let found = orphans(&tree, &cgroups, Some(&known));
         let fates: Vec<_> = found.iter().map(|o| (o.path.as_str(), o.fate)).collect();
         let expected = [
@@ -99,5 +112,24 @@ mod tests {
         ];
         assert_eq!(fates, expected);
         assert_eq!(orphans(&tree, &cgroups, None), [], "before every source has reported");
+        let nobody = Known::default();
+        assert_eq!(orphans(&tree, &cgroups, Some(&nobody)), [], "no source names a pod");
+    }
+
+    #[test]
+    fn what_runs_is_skipped_while_a_source_is_in_doubt() {
+        let tree = PodTree::below(&CgroupName::root(), Driver::Cgroupfs).unwrap();
+        let empty = PodCgroup { populated: false, ..cgroup("/kubepods/podempty", Some(false)) };
+        let cgroups = [
+            empty,
+            cgroup("/kubepods/podgone", Some(false)),
+            cgroup("/kubepods/podmounted", Some(true)),
+        ];
+        let uids = BTreeSet::from([String::from("live")]);
+        let known = Known { uids, doubt: Some(String::from("the runtime lists no pod")) };
+        let found = orphans(&tree, &cgroups, Some(&known));
+        let fates: Vec<_> = found.iter().map(|o| (o.fate, o.skipped.as_deref())).collect();
+        let skipped = (Fate::Skip, Some("the runtime lists no pod"));
+        assert_eq!(fates, [(Fate::Remove, None), skipped, skipped]);
     }
 }

@@ -81,6 +81,9 @@ pub struct Value {
     /// What can be set at once where the value cannot: a memory limit below what is in use.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
     pub at_once: Option<String>,
+    /// What the file may say as well: a runtime's configuration decides between the two.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub or: Option<String>,
     /// Only where the kernel has the file.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub if_present: bool,
@@ -175,8 +178,15 @@ impl Cgroup {
     /// Demands a value.
     pub(super) fn set(&mut self, file: &str, value: impl ToString, rule: impl Into<String>) {
         let value = value.to_string();
-        let value = Value { value, rule: rule.into(), at_once: None, if_present: false };
+        let value = Value { value, rule: rule.into(), at_once: None, or: None, if_present: false };
         self.values.insert(file.into(), value);
+    }
+
+    /// Lets a file say something else as well.
+    pub(super) fn or(&mut self, file: &str, other: impl ToString) {
+        if let Some(value) = self.values.get_mut(file) {
+            value.or = Some(other.to_string()).filter(|other| *other != value.value);
+        }
     }
 
     /// Notes why a file is left alone.

@@ -111,7 +111,16 @@ impl Pod {
             }
         }
         let sums = self.sum(|resources| &resources.requests, |_| {});
+        let all_limits = self.sum(|resources| &resources.limits, |_| {});
         let Some(Resources { requests, limits }) = &mut self.resources else { return };
+        // Huge pages of containers are the pod's limit too, where it says anything but nothing of them.
+        if !requests.is_empty() || !limits.is_empty() {
+            for (name, sum) in all_limits.iter().filter(|(name, _)| amounts::is_huge_page(name)) {
+                if requests.get(name).is_none() && limits.get(name).is_none() {
+                    limits.set(name, sum);
+                }
+            }
+        }
         if limits.is_empty() {
             return;
         }
@@ -283,18 +292,42 @@ impl core::fmt::Display for ContainerId {
     }
 }
 
+impl ContainerId {
+    /// Both parts become parts of a cgroup's path and of a unit's name.
+    ///
+    /// # Errors
+    /// Which part is not a plain name.
+    pub fn new(runtime: &str, id: &str) -> Result<ContainerId, &'static str> {
+        let is_plain = |text: &str| {
+            let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            !text.is_empty()
+                && text.len() <= LONGEST
+                && !text.starts_with('.')
+                && text.bytes().all(is_plain)
+        };
+        if !is_plain(runtime) {
+            return Err(
+                "the runtime before `://` may only have letters, digits, `-`, `_` and `.`, at most 128: it becomes part of a path; write one such as `containerd`",
+            );
+        }
+        if !is_plain(id) {
+            return Err(
+                "the id after `://` may only have letters, digits, `-`, `_` and `.`, at most 128: it becomes part of a path",
+            );
+        }
+        Ok(ContainerId { runtime: runtime.to_string(), id: id.to_string() })
+    }
+}
+
+/// Bytes of a name that becomes part of a path.
+const LONGEST: usize = 128;
+
 impl core::str::FromStr for ContainerId {
     type Err = &'static str;
 
     /// Reads `containerd://<id>`.
     fn from_str(text: &str) -> Result<ContainerId, &'static str> {
         let (runtime, id) = text.split_once("://").ok_or("it is not `runtime://id`")?;
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if id.is_empty() || id.starts_with('.') || !id.bytes().all(is_plain) {
-            return Err(
-                "the id may only have letters, digits, `-`, `_` and `.`: it becomes part of a path",
-            );
-        }
-        Ok(ContainerId { runtime: runtime.to_string(), id: id.to_string() })
+        ContainerId::new(runtime, id)
     }
 }

@@ -57,6 +57,19 @@ pub fn of_file(file: &str, value: &str) -> Vec<(String, Property)> {
     property.into_iter().collect()
 }
 
+/// Quota in microseconds per second, rounded up to what systemd can hold.
+fn per_second(quota: u64, period: u64) -> u64 {
+    let exact = quota.saturating_mul(1_000_000).checked_div(period).unwrap_or(u64::MAX);
+    exact.checked_next_multiple_of(PERCENT_US).unwrap_or(u64::MAX)
+}
+
+/// A quota rounded up to whole percents of a CPU: the kubelet's and the runtimes' library writes to the file what it has told systemd.
+#[must_use]
+pub(super) fn whole_percents(quota: u64, period: u64) -> u64 {
+    let per_second = u128::from(per_second(quota, period));
+    u64::try_from(per_second * u128::from(period) / 1_000_000).unwrap_or(quota)
+}
+
 /// Quota per second, rounded up to what systemd can hold, and period.
 fn cpu_max(value: &str) -> Vec<(String, Property)> {
     let Some((quota, period)) = value.split_once(' ') else { return Vec::new() };
@@ -65,8 +78,7 @@ fn cpu_max(value: &str) -> Vec<(String, Property)> {
         "max" => u64::MAX,
         quota => {
             let Ok(quota) = quota.parse::<u64>() else { return Vec::new() };
-            let exact = quota.saturating_mul(1_000_000).checked_div(period).unwrap_or(u64::MAX);
-            exact.checked_next_multiple_of(PERCENT_US).unwrap_or(u64::MAX)
+            per_second(quota, period)
         }
     };
     [("CPUQuotaPerSecUSec", per_second), ("CPUQuotaPeriodUSec", period)]

@@ -11,26 +11,27 @@ use crate::{
     snapshot::{Image, Snapshot},
 };
 use alloc::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     format,
     string::{String, ToString},
     vec::Vec,
 };
 
-/// An image with what is remembered of it. The derived order is never used: see [`Candidates::oldest_first`].
+/// An image with what is remembered of it.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     image: &'a Image,
     /// Its place among the snapshot's images.
     place: usize,
     record: ImageRecord,
+    is_used: bool,
 }
 
 /// Images that are neither in use nor pinned, the longest unused first.
 pub(crate) struct Candidates<'a> {
     images: Vec<Known<'a>>,
-    now: Time,
-    /// Where the runtime tells of layers.
+    snapshot: &'a Snapshot,
+    /// Once something is to be removed, where the runtime tells of layers.
     shelf: Option<Shelf>,
 }
 
@@ -42,9 +43,17 @@ fn record_key(image: &Image) -> String {
     }
 }
 
-/// Looks at the images: notes new ones and those in use, forgets those that are gone, and returns the candidates.
-///
-/// Images of the very first look count as seen at the beginning of time, so that they are old enough at once.
+/// Looks at the images: notes new ones and those in use, forgets those that are gone.
+pub(crate) fn remember(
+    snapshot: &Snapshot,
+    removed_containers: &BTreeSet<&str>,
+    before: &History,
+    history: &mut History,
+) {
+    known(snapshot, removed_containers, before, history);
+}
+
+/// Does the same, and returns the candidates.
 pub(crate) fn detect<'a>(
     snapshot: &'a Snapshot,
     removed_containers: &BTreeSet<&str>,
@@ -52,34 +61,49 @@ pub(crate) fn detect<'a>(
     history: &mut History,
     plan: &mut Plan,
 ) -> Candidates<'a> {
+    let mut images = known(snapshot, removed_containers, before, history);
+    images.retain(|known| {
+        let is_candidate = !known.is_used && !known.image.pinned;
+        if !is_candidate {
+            let reason = if known.is_used { KeepReason::InUse } else { KeepReason::Pinned };
+            keep(known.image, reason, plan);
+        }
+        is_candidate
+    });
+    Candidates::oldest_first(images, snapshot)
+}
+
+/// All images with what is remembered of them, now.
+///
+/// An image that is seen for the first time was detected now, those of the very first look as well: right after a start none is older than the minimum age.
+fn known<'a>(
+    snapshot: &'a Snapshot,
+    removed_containers: &BTreeSet<&str>,
+    before: &History,
+    history: &mut History,
+) -> Vec<Known<'a>> {
     let now = snapshot.taken_at;
     let in_use = in_use(snapshot, removed_containers);
     let old = before.images.as_ref();
-    let mut records = BTreeMap::new();
-    let mut images = Vec::new();
+    let mut records = Vec::with_capacity(snapshot.images.len());
+    let mut images = Vec::with_capacity(snapshot.images.len());
     for (place, image) in snapshot.images.iter().enumerate() {
         let key = record_key(image);
-        let mut record = old.and_then(|old| old.get(&key)).copied().unwrap_or(ImageRecord {
-            first_detected: if old.is_none() { Time(0) } else { now },
-            last_used: None,
-        });
+        let mut record = old
+            .and_then(|old| old.get(&key))
+            .copied()
+            .unwrap_or(ImageRecord { first_detected: now, last_used: None });
         record.first_detected = image.first_detected.unwrap_or(record.first_detected);
         record.last_used = image.last_used.or(record.last_used);
-        let used = in_use.contains(image.id.as_str());
-        if used {
+        let is_used = in_use.contains(image.id.as_str());
+        if is_used {
             record.last_used = Some(now);
         }
-        records.insert(key, record);
-        if used || image.pinned {
-            let reason = if used { KeepReason::InUse } else { KeepReason::Pinned };
-            plan.kept.push(Kept { subject: Subject::Image { id: image.id.clone() }, reason });
-        } else {
-            images.push(Known { image, place, record });
-        }
+        records.push((key, record));
+        images.push(Known { image, place, record, is_used });
     }
-    history.images = Some(records);
-    let shelf = (!snapshot.layers.is_empty()).then(|| Shelf::new(snapshot));
-    Candidates::oldest_first(images, now, shelf)
+    history.images = Some(records.into_iter().collect());
+    images
 }
 
 /// Images of any container that stays, dead ones too, and images mounted as volumes.
@@ -90,7 +114,7 @@ fn in_use<'a>(snapshot: &'a Snapshot, removed: &BTreeSet<&str>) -> BTreeSet<&'a 
 }
 
 impl<'a> Candidates<'a> {
-    fn oldest_first(mut images: Vec<Known<'a>>, now: Time, shelf: Option<Shelf>) -> Candidates<'a> {
+    fn oldest_first(mut images: Vec<Known<'a>>, snapshot: &'a Snapshot) -> Candidates<'a> {
         images.sort_by(|a, b| {
             let (x, y) = (&a.record, &b.record);
             x.last_used
@@ -99,10 +123,24 @@ impl<'a> Candidates<'a> {
                 .then_with(|| a.image.id.cmp(&b.image.id))
                 .then_with(|| a.image.runtime_handler.cmp(&b.image.runtime_handler))
         });
-        Candidates { images, now, shelf }
+        Candidates { images, snapshot, shelf: None }
     }
 
-    /// Removes images until `wanted` bytes are freed. Returns the bytes that go: as the runtime reports sizes, or by layers where those decide.
+    /// Puts all images on the shelf, where the runtime tells of layers.
+    fn stock(&mut self) {
+        if self.shelf.is_none() && !self.snapshot.layers.is_empty() {
+            self.shelf = Some(Shelf::new(self.snapshot));
+        }
+    }
+
+    /// Leaves all of them alone: there is room enough.
+    fn spare(self, plan: &mut Plan) {
+        for known in self.images {
+            keep(known.image, KeepReason::EnoughFreed, plan);
+        }
+    }
+
+    /// Removes images until `wanted` bytes are freed; the longest unused first, and then at least one, as the kubelet looks at what is freed after each. Returns the bytes that go: as the runtime reports sizes, or by layers where those decide.
     pub(crate) fn free(
         mut self,
         wanted: u64,
@@ -111,8 +149,9 @@ impl<'a> Candidates<'a> {
         reason: RemoveReason,
         plan: &mut Plan,
     ) -> u64 {
-        let now = self.now;
-        let mut old_enough = Vec::new();
+        self.stock();
+        let now = self.snapshot.taken_at;
+        let mut old_enough = Vec::with_capacity(self.images.len());
         for known in core::mem::take(&mut self.images) {
             let age = now.since(known.record.first_detected);
             let refusal = if known.record.last_used.is_some_and(|used| used >= now) {
@@ -123,9 +162,8 @@ impl<'a> Candidates<'a> {
                 None
             };
             match refusal {
-                // With enough freed the kubelet does not come to ask for the age of the rest.
-                Some(reason) if wanted > 0 => keep(known.image, reason, plan),
-                _ => old_enough.push(known),
+                Some(reason) => keep(known.image, reason, plan),
+                None => old_enough.push(known),
             }
         }
         match (&self.shelf, order) {
@@ -150,8 +188,8 @@ impl<'a> Candidates<'a> {
                     plan.notes.push(Note::LayersUnknown { images: old_enough.len() as u64 });
                 }
                 let mut freed: u64 = 0;
-                for known in old_enough {
-                    if freed >= wanted {
+                for (place, known) in old_enough.into_iter().enumerate() {
+                    if place > 0 && freed >= wanted {
                         keep(known.image, KeepReason::EnoughFreed, plan);
                     } else {
                         freed = freed.saturating_add(known.image.size);
@@ -171,7 +209,7 @@ impl<'a> Candidates<'a> {
         metric: &str,
         plan: &mut Plan,
     ) -> u64 {
-        let Known { image, place, record } = known;
+        let Known { image, place, record, .. } = known;
         let frees = self.shelf.as_mut().map(|shelf| shelf.take(place));
         let frees = frees.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
         plan.actions.push(Action::RemoveImage(RemoveImage {
@@ -195,7 +233,7 @@ impl<'a> Candidates<'a> {
         plan: &mut Plan,
     ) -> u64 {
         let Some(max_age) = policy.max_age else { return 0 };
-        let now = self.now;
+        let now = self.snapshot.taken_at;
         let is_old = |record: &ImageRecord| {
             let unused_since = match record.last_used {
                 Some(used) => used,
@@ -207,6 +245,9 @@ impl<'a> Candidates<'a> {
         let (old, rest): (Vec<_>, Vec<_>) =
             core::mem::take(&mut self.images).into_iter().partition(|known| is_old(&known.record));
         self.images = rest;
+        if !old.is_empty() {
+            self.stock();
+        }
         old.into_iter().fold(0, |freed: u64, known| {
             let size = known.image.size;
             let frees = self.remove(known, RemoveReason::Age, "age", plan);
@@ -281,11 +322,12 @@ pub(crate) fn collect(
     history: &mut History,
     plan: &mut Plan,
 ) {
-    if policy.high_percent == 100 && policy.max_age.is_none() {
-        return;
-    }
     let (order, never_used_is_old) = (options.image_order, options.quirks.never_used_image_is_old);
     let mut candidates = detect(snapshot, removed_containers, before, history, plan);
+    if policy.high_percent == 100 && policy.max_age.is_none() {
+        candidates.spare(plan);
+        return;
+    }
     let up_for = snapshot.agent_started_at.map(|start| snapshot.taken_at.since(start));
     let age_applies = matches!((up_for, policy.max_age), (Some(up), Some(most)) if up > most);
     let by_age =
@@ -305,7 +347,7 @@ pub(crate) fn collect(
     fullness.percent = 100 - u64::try_from(free).unwrap_or(100);
     if fullness.percent < u64::from(policy.high_percent) {
         history.image_gc_failures = 0;
-        candidates.free(0, policy, order, RemoveReason::Space, plan);
+        candidates.spare(plan);
         return;
     }
     let wanted = to_low_threshold(fullness, policy);
@@ -339,9 +381,9 @@ fn warning(reason: &str, message: &str) -> NodeEvent {
     }
 }
 
-/// A size for people: one decimal and a binary unit.
+/// A size for people as the kubelet writes it: one decimal and a binary unit, TiB for everything above.
 fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
     }

@@ -20,13 +20,14 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Why everything of the pod may go: it is evicted or deleted and has ended, or nobody knows it although all sources have reported.
+    /// Why everything of the pod may go: it is evicted, whether or not something of it still runs (unless it was evicted from outside); or it is deleted and nothing of it runs any more; or nobody knows it although all sources have reported.
     pub(crate) fn content_removable(&self, uid: &str) -> Option<RemoveReason> {
         match self.by_uid.get(uid) {
             None => self.sources_ready.then_some(RemoveReason::PodUnknown),
-            Some(pod) if !pod.is_finished() => None,
-            Some(pod) if pod.evicted => Some(RemoveReason::PodEvicted),
-            Some(pod) if pod.deleted => Some(RemoveReason::PodDeleted),
+            Some(pod) if pod.evicted && (pod.is_finished() || !pod.evicted_from_outside) => {
+                Some(RemoveReason::PodEvicted)
+            }
+            Some(pod) if pod.deleted && pod.is_finished() => Some(RemoveReason::PodDeleted),
             Some(_) => None,
         }
     }

@@ -1,26 +1,30 @@
 //! The limits that a decision holds the node to: thresholds, grace periods, collectors' policies and ebb's options.
 //!
-//! [`raw`] is the text as written, `parse` turns it into checked types and reports every mistake at once (`collectors` the garbage collectors' part, `contradictions` what can have no effect),
+//! [`raw`] is the text as written, `parse` turns it into checked types and reports every mistake at once (`also_below` thresholds on two signals, `memory_pressure` watched cgroups, `collectors` the garbage collectors' part, `contradictions` what can have no effect),
 //! [`threshold`] is one threshold, [`options`] what ebb does beyond the kubelet.
 use crate::Millis;
 use alloc::vec::Vec;
 
+mod also_below;
 mod collectors;
 mod contradictions;
 pub mod duration;
 pub mod error;
+mod memory_pressure;
 pub mod options;
 mod parse;
+mod percentage;
 pub mod raw;
 pub mod threshold;
 
 pub use error::ConfigError;
+pub use memory_pressure::MemoryPressure;
 pub use options::{
     ActiveCache, AfterEviction, Forecast, ImageOrder, ImageReach, Ladder, Options, Quirks, Ranking,
     Victims,
 };
-pub use raw::RawEviction;
-pub use threshold::{Threshold, ThresholdValue};
+pub use raw::{RawEviction, RawMemoryPressure};
+pub use threshold::{AlsoBelow, Threshold, ThresholdValue};
 
 /// Checked limits. They can only be made from a configuration without mistakes.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +35,7 @@ pub struct Limits {
     local_storage_isolation: bool,
     container_gc: ContainerGcPolicy,
     image_gc: ImageGcPolicy,
+    memory_pressure: Vec<MemoryPressure>,
     options: Options,
     warnings: Vec<ConfigError>,
 }
@@ -93,6 +98,11 @@ impl Limits {
     /// Which images are kept.
     pub fn image_gc(&self) -> ImageGcPolicy {
         self.image_gc
+    }
+
+    /// The cgroups whose memory pressure is watched, ordered by their paths.
+    pub fn memory_pressure(&self) -> &[MemoryPressure] {
+        &self.memory_pressure
     }
 
     /// What ebb does beyond the kubelet.

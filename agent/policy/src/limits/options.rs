@@ -1,6 +1,6 @@
 //! What ebb does beyond the kubelet, each an option with a default.
 //!
-//! [`Options::kubelet`] is the kubelet exactly; [`Options::standalone`] is for machines without a source of pods.
+//! [`Options::kubelet`] is the kubelet exactly, but for `count_dying`; [`Options::standalone`] is for machines without a source of pods.
 use crate::{Millis, Quantity, Signal};
 use alloc::collections::BTreeMap;
 
@@ -104,8 +104,6 @@ pub struct Quirks {
     pub no_reclaim_for_node_fs: bool,
     /// Apply derived `containerfs` thresholds only from the second pass on, as the kubelet does.
     pub container_fs_from_second_pass: bool,
-    /// When the pods' working set exceeds their limit, take what is available for a huge number instead of for nothing.
-    pub allocatable_wraps: bool,
     /// Delete an image that was never used as soon as the maximum age applies at all, as the kubelet does.
     pub never_used_image_is_old: bool,
 }
@@ -117,7 +115,6 @@ impl Default for Quirks {
             writable_layer_unlimited_on_image_fs: true,
             no_reclaim_for_node_fs: true,
             container_fs_from_second_pass: true,
-            allocatable_wraps: true,
             never_used_image_is_old: true,
         }
     }
@@ -197,9 +194,15 @@ pub struct Options {
     pub victims: Victims,
     /// At most this many victims in a pass, whatever the need.
     pub max_victims: u32,
+    /// At most this many evictions a minute for the node's sake. Beyond them a soft threshold evicts nobody, and a hard one only the first candidate at a time. Zero means no limit.
+    pub max_evictions_per_minute: u32,
+    /// Candidates that would free less than this part of the threshold, in percent, are skipped: they are not why the node is short. The kubelet evicts whoever is first in its ranking, which is this option at zero.
+    pub min_freed_of_threshold: u32,
+    /// When all candidates together cannot free what is needed: those that would free less than this part of it, in percent, are skipped, and for a threshold above the capacity nobody is evicted. Zero, as the kubelet has it, evicts all the same.
+    pub min_freed_of_need: u32,
     /// What happens while workloads that were told to end are still there.
     pub after_eviction: AfterEviction,
-    /// Count what is already dying towards the need.
+    /// Count what ebb has already told to terminate towards the need, and do not evict it again. The kubelet counts nothing; here it is the default in every mode, because what ebb evicts ends at another's pace.
     pub count_dying: bool,
     /// Honour `prefer` and `avoid`.
     pub preferences: bool,
@@ -207,6 +210,9 @@ pub struct Options {
     pub spread_owners: bool,
     /// Leave workloads alone whose disruption budget allows no disruption.
     pub disruption_budgets: bool,
+    /// Below a threshold on disk, evict who fills the filesystem, and nobody whose usage has not been measured since the threshold was crossed.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub disk_attribution: bool,
     /// How page cache in use is counted.
     pub active_cache: ActiveCache,
     /// Which unused images go when the node is short of disk.
@@ -232,17 +238,21 @@ pub struct Options {
 }
 
 impl Options {
-    /// The kubelet, exactly.
+    /// The kubelet, exactly, but for `count_dying`.
     pub fn kubelet() -> Options {
         Options {
             ranking: Ranking::Kubelet,
             victims: Victims::One,
             max_victims: 16,
+            max_evictions_per_minute: 60,
+            min_freed_of_threshold: 0,
+            min_freed_of_need: 0,
             after_eviction: AfterEviction::Wait,
             count_dying: true,
             preferences: false,
             spread_owners: false,
             disruption_budgets: false,
+            disk_attribution: false,
             active_cache: ActiveCache::Used,
             images_under_pressure: ImageReach::All,
             image_order: ImageOrder::LongestUnused,
@@ -256,6 +266,16 @@ impl Options {
         }
     }
 
+    /// Beside a kubelet: what it does, but nobody is evicted for nothing, or for what has not been measured since the threshold was crossed.
+    pub fn beside_kubelet() -> Options {
+        Options {
+            min_freed_of_threshold: 1,
+            min_freed_of_need: 10,
+            disk_attribution: true,
+            ..Options::kubelet()
+        }
+    }
+
     /// For machines without a source of pods: cgroups and processes are the workloads.
     pub fn standalone() -> Options {
         Options {
@@ -263,6 +283,9 @@ impl Options {
             victims: Victims::Enough,
             after_eviction: AfterEviction::GoOn,
             preferences: true,
+            min_freed_of_threshold: 1,
+            min_freed_of_need: 10,
+            disk_attribution: true,
             image_order: ImageOrder::LeastToPullAgain,
             container_gc_period: Millis(0),
             image_gc_period: Millis(0),

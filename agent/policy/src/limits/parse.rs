@@ -1,5 +1,7 @@
 //! From text to checked limits, by the kubelet's rules; every mistake is collected before anything is refused.
-use super::{ConfigError, Limits, Options, RawEviction, Threshold, ThresholdValue, duration};
+use super::{
+    ConfigError, Limits, Options, RawEviction, Threshold, ThresholdValue, duration, percentage,
+};
 use crate::{Millis, Quantity, Signal, plan::Strength};
 use alloc::{
     collections::BTreeMap,
@@ -18,11 +20,11 @@ const DEFAULT_HARD: [(&str, &str); 5] = [
 ];
 
 /// What a threshold may look like, for messages.
-const VALUE_FIX: &str =
+pub(super) const VALUE_FIX: &str =
     "write a positive quantity such as \"100Mi\", or a percentage such as \"5%\"";
 
 /// What a duration may look like, for messages.
-const DURATION_FIX: &str = "write a duration such as \"90s\", \"5m\" or \"1h30m\"";
+pub(super) const DURATION_FIX: &str = "write a duration such as \"90s\", \"5m\" or \"1h30m\"";
 
 pub(super) fn limits(raw: &RawEviction) -> Result<Limits, Vec<ConfigError>> {
     let mut check = Checker { errors: Vec::new(), warnings: Vec::new() };
@@ -35,6 +37,7 @@ pub(super) fn limits(raw: &RawEviction) -> Result<Limits, Vec<ConfigError>> {
     );
     let container_gc = check.container_gc(raw);
     let image_gc = check.image_gc(raw);
+    let memory_pressure = check.memory_pressure(&raw.memory_pressure);
     check.options(&options);
     let Checker { errors, warnings } = check;
     if !errors.is_empty() {
@@ -47,6 +50,7 @@ pub(super) fn limits(raw: &RawEviction) -> Result<Limits, Vec<ConfigError>> {
         local_storage_isolation: raw.local_storage_capacity_isolation.unwrap_or(true),
         container_gc,
         image_gc,
+        memory_pressure,
         options,
         warnings,
     })
@@ -102,6 +106,7 @@ impl Checker {
                 value: bounded(signal, value),
                 grace: Millis(0),
                 min_reclaim: reclaims.get(&signal).copied(),
+                also: None,
                 inert: false,
             });
         }
@@ -127,19 +132,21 @@ impl Checker {
                 value: bounded(signal, value),
                 grace,
                 min_reclaim: reclaims.get(&signal).copied(),
+                also: None,
                 inert: false,
             });
         }
+        self.combine(raw, &mut thresholds, bounded);
         let pods = String::from("pods");
         if raw.enforce_node_allocatable.as_ref().is_none_or(|list| list.contains(&pods)) {
             // What acts on the node's memory at once acts on the memory of all pods together too.
             let memory = |t: &&Threshold| t.signal == Signal::MemoryAvailable && t.grace.0 == 0;
             let copies: Vec<Threshold> = thresholds.iter().filter(memory).copied().collect();
-            thresholds.extend(
-                copies
-                    .into_iter()
-                    .map(|t| Threshold { signal: Signal::AllocatableMemoryAvailable, ..t }),
-            );
+            thresholds.extend(copies.into_iter().map(|t| Threshold {
+                signal: Signal::AllocatableMemoryAvailable,
+                also: None,
+                ..t
+            }));
         }
         self.contradictions(&hard_text, raw, &thresholds);
         thresholds
@@ -304,18 +311,15 @@ impl Checker {
 }
 
 /// A quantity, or a percentage as a share in single precision.
-fn parse_value(text: &str) -> Result<ThresholdValue, String> {
+pub(super) fn parse_value(text: &str) -> Result<ThresholdValue, String> {
     if !text.ends_with('%') {
         return text
             .parse::<Quantity>()
             .map(ThresholdValue::Amount)
             .map_err(|error| error.to_string());
     }
-    let number = text.trim_end_matches('%');
-    match number.parse::<f32>() {
-        Ok(percent) if percent.is_finite() => {
-            Ok(ThresholdValue::Share { share: percent / 100.0, at_most: None })
-        }
-        _ => Err("not a percentage".to_string()),
+    match percentage::parse(text) {
+        Some(percent) => Ok(ThresholdValue::Share { share: percent / 100.0, at_most: None }),
+        None => Err("not a percentage".to_string()),
     }
 }

@@ -47,6 +47,28 @@ pub struct RawEviction {
     pub maximum_dead_containers_per_container: Option<i64>,
     /// Dead containers kept on the node; negative means all.
     pub maximum_dead_containers: Option<i64>,
+    /// Thresholds on two signals: one on the first is met only while less than a value is left of the second too.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub also_below: Option<BTreeMap<String, BTreeMap<String, String>>>,
+    /// Cgroups whose memory pressure is watched; none by default.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub memory_pressure: Vec<RawMemoryPressure>,
     /// What ebb does beyond the kubelet; absent means nothing.
     pub options: Option<Options>,
+}
+
+/// A cgroup whose memory pressure is watched, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct RawMemoryPressure {
+    /// Its path from the root of the hierarchy, such as `/user.slice`.
+    pub cgroup: Option<String>,
+    /// `full avg10` of its `memory.pressure` above which somebody below it is evicted, a percentage; 60% by default.
+    pub limit: Option<String>,
+    /// For how long it must have been above the limit; 30 seconds by default.
+    pub duration: Option<String>,
 }

@@ -47,8 +47,19 @@ pub struct Threshold {
     pub grace: Millis,
     /// What must be reclaimed beyond its value once it was met.
     pub min_reclaim: Option<ThresholdValue>,
+    /// Another signal that must be below a value of its own too.
+    pub also: Option<AlsoBelow>,
     /// Never met: derived from a threshold that does not exist.
     pub inert: bool,
+}
+
+/// The second condition of a threshold on two signals, such as memory and swap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlsoBelow {
+    /// The other signal.
+    pub signal: Signal,
+    /// What must be left of it for the threshold not to be met.
+    pub value: ThresholdValue,
 }
 
 impl Threshold {
@@ -62,6 +73,16 @@ impl Threshold {
         let bound =
             if with_min_reclaim { self.goal(capacity) } else { self.value.resolve(capacity) };
         !self.inert && bound > Quantity::count(available)
+    }
+
+    /// The signal by which candidates are ranked: where memory counts as short only together with swap, what is swapped out is used as well.
+    pub fn ranked_by(&self) -> Signal {
+        match (self.signal, self.also) {
+            (Signal::MemoryAvailable, Some(AlsoBelow { signal: Signal::SwapAvailable, .. })) => {
+                Signal::MemoryWithSwapAvailable
+            }
+            (signal, _) => signal,
+        }
     }
 
     /// What must be left for it to be resolved once it was met.

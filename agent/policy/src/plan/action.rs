@@ -1,5 +1,5 @@
 //! The actions: each names exactly what it is about and carries everything that is shown to people.
-use super::{RankKey, Strength};
+use super::{PressureGrounds, RankKey, Strength};
 use crate::{
     Millis, Quantity, Secs, Signal, Time,
     snapshot::{ContainerState, WorkloadKey},
@@ -63,6 +63,8 @@ pub enum EvictionCause {
     ContainerStorageLimit,
     /// A critical pod needs the room.
     Preemption,
+    /// A cgroup above it stalls for memory.
+    MemoryPressure,
 }
 
 /// End a workload.
@@ -87,6 +89,9 @@ pub struct Evict {
     pub threshold_value: Option<u64>,
     /// What was left.
     pub available: Option<u64>,
+    /// The memory pressure that it is evicted for, where that is the cause.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub memory_pressure: Option<PressureGrounds>,
     /// Seconds that it gets to end by itself; at least 1.
     pub grace: Secs,
     /// After how long its end counts as overdue.

@@ -95,8 +95,29 @@ pub enum KeepReason {
         /// Why.
         reason: ProtectedReason,
     },
-    /// It uses nothing of what is short.
+    /// It uses nothing of what is short, or too little to matter.
     NothingToGain,
+    /// It would free so little that the node would be short all the same.
+    FreesTooLittle {
+        /// Units that it would free.
+        frees: u64,
+        /// Units that it would have to free.
+        least: u64,
+    },
+    /// The threshold is above all that there is: whoever goes, it stays met.
+    ThresholdOutOfReach,
+    /// As many as may be were evicted within a minute.
+    EvictionRate,
+    /// Its usage of the filesystem has not been measured since the threshold was crossed.
+    UsageUnknown,
+    /// Others fill the filesystem.
+    NotFilling,
+    /// So little memory is reclaimed from it that it does not cause the pressure of the cgroup above it.
+    ReclaimsTooLittle,
+    /// It holds so little of the memory of the cgroup above it that its end would not relieve that.
+    HoldsTooLittle,
+    /// How much memory is reclaimed from it or from the cgroup above it, or how much it holds, is not known.
+    ReclaimUnknown,
     /// Enough others come before it.
     NotNeeded,
     /// Its disruption budget allows no disruption.

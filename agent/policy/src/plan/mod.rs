@@ -7,6 +7,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 pub mod action;
 pub mod kept;
+mod memory_pressure;
 pub mod ranking;
 pub mod status;
 
@@ -16,9 +17,11 @@ pub use action::{
     RemoveReason, RemoveSandbox, Throttle, Warn,
 };
 pub use kept::{KeepReason, Kept, Subject};
+pub use memory_pressure::{PressureGrounds, PressureState, PressureStatus};
 pub use ranking::{LISTED, RankKey, Ranked};
 pub use status::{
-    AdmissionAnswer, NodeCondition, NodeEvent, Note, Strength, ThresholdState, ThresholdStatus,
+    AdmissionAnswer, AlsoBelowStatus, NodeCondition, NodeEvent, Note, Strength, ThresholdState,
+    ThresholdStatus,
 };
 
 /// What should be done, what was left alone, and why.
@@ -39,10 +42,13 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What was left alone, and why.
     pub kept: Vec<Kept>,
-    /// Candidates for the handled signal, the first victim first.
+    /// Candidates for the handled signal, or below a cgroup under memory pressure; the first victim first.
     pub ranking: Vec<Ranked>,
     /// Every threshold and where it stands.
     pub thresholds: Vec<ThresholdStatus>,
+    /// Every cgroup whose memory pressure is watched and where it stands.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub memory_pressure: Vec<PressureStatus>,
     /// The three node conditions.
     pub conditions: Vec<NodeCondition>,
     /// Events about the node.

@@ -1,6 +1,6 @@
 //! The order of candidates and the keys that made it.
 use crate::{
-    Signal,
+    Millis, Signal, Time,
     snapshot::{Preference, WorkloadKey},
 };
 use alloc::vec::Vec;
@@ -20,8 +20,9 @@ pub struct Ranked {
     pub place: u32,
     /// Who.
     pub workload: WorkloadKey,
-    /// The signal that it is ranked for.
-    pub signal: Signal,
+    /// The signal that it is ranked for; absent where it is the memory pressure of a cgroup.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub signal: Option<Signal>,
     /// Keys in the order in which they were compared.
     pub keys: Vec<RankKey>,
 }
@@ -63,10 +64,36 @@ pub enum RankKey {
         /// Units (bytes, inodes or tasks) a second.
         per_second: i64,
     },
+    /// What it added to the filesystem that is short, of late; the most first. It comes before all other keys while the usage of somebody is unknown.
+    Filled {
+        /// Units (bytes or inodes) added.
+        added: u64,
+        /// The time in which it did, milliseconds.
+        over: Millis,
+        /// Its part of what the filesystem lost meanwhile, percent.
+        percent: u8,
+    },
+    /// What it has swapped out; part of its usage where memory is short together with swap, and all of it where swap is.
+    Swapped {
+        /// Bytes.
+        bytes: u64,
+    },
     /// What it uses above what it asked for; the most first.
     AboveRequest {
         /// Units above (or below, if negative).
         above: i64,
+    },
+    /// When ebb evicted what ran in its place before; such a one comes first among equals.
+    Restarted {
+        /// When that had terminated.
+        at: Time,
+    },
+    /// Pages of it that the kernel scans to reclaim memory; the most first.
+    PagesScanned {
+        /// Pages a second.
+        per_second: u64,
+        /// Its part of what is scanned below the cgroup under pressure, percent.
+        percent: u8,
     },
     /// Processes; the most first.
     Processes {

@@ -63,6 +63,25 @@ pub struct ThresholdStatus {
     pub since: Option<Time>,
     /// What remains of its grace period.
     pub grace_left: Option<Millis>,
+    /// The second signal that must be short too, where there is one.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub also_below: Option<AlsoBelowStatus>,
+}
+
+/// Where the second signal of a threshold on two stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct AlsoBelowStatus {
+    /// The second signal.
+    pub signal: Signal,
+    /// What must be left of it for the threshold not to be met; absent while nothing is observed.
+    pub threshold: Option<Quantity>,
+    /// What is left of it.
+    pub available: Option<u64>,
 }
 
 /// A condition of the node.
@@ -154,6 +173,17 @@ pub enum Note {
         /// Direct reclaims a second by its tasks, where they are counted.
         reclaims: Option<i64>,
     },
+    /// The signal is below its threshold, and the second one that must be short too is not: nobody is evicted.
+    NotShortOfBoth {
+        /// The signal that is below.
+        signal: Signal,
+        /// The second signal.
+        also: Signal,
+        /// What is left of the second.
+        available: u64,
+        /// What would have to be left of it at most.
+        threshold: Quantity,
+    },
     /// The layers of these images are not known: each counts with its full size, although it may share some of it.
     LayersUnknown {
         /// How many images.
@@ -192,6 +222,34 @@ pub enum Note {
         /// Units needed.
         need: u64,
     },
+    /// A dry run: what its would-be victims hold counts as freed.
+    DryRunFreed {
+        /// Units that they hold.
+        freed: u64,
+        /// Units needed.
+        need: u64,
+    },
+    /// All candidates together would free less than what is needed.
+    CannotSuffice {
+        /// Units needed.
+        wanted: u64,
+        /// Units that the candidates hold, with what is dying.
+        reclaimable: u64,
+    },
+    /// The threshold is above all that there is, so nobody is evicted for it.
+    ThresholdOutOfReach {
+        /// Units that must be left.
+        threshold: u64,
+        /// Units that there are.
+        capacity: u64,
+    },
+    /// As many as may be were evicted within a minute: only the first candidate of a hard threshold goes.
+    EvictionRate {
+        /// How many were.
+        evictions: u32,
+        /// How many may be.
+        per_minute: u32,
+    },
     /// The last pass told workloads to end, and their end is waited for.
     WaitingForVictims {
         /// Until when, whatever happens.
@@ -199,6 +257,39 @@ pub enum Note {
     },
     /// Node-level reclaim comes first; the pass goes on with the next snapshot.
     ReclaimFirst,
+    /// The filesystem is full in this time at the present rate: node-level reclaim is not waited for.
+    FullSoon {
+        /// The signal that is short.
+        signal: Signal,
+        /// Time until then.
+        time_left: Millis,
+    },
+    /// The eviction is deferred: the usage of candidates has not been measured since the threshold was crossed, and what fills the filesystem is not known.
+    UsageAwaited {
+        /// Candidates whose usage is unknown.
+        unknown: u64,
+        /// Until when it is waited for; then the last figures known decide.
+        until: Time,
+    },
+    /// The usage of candidates was waited for in vain: the last figures known decide, and nobody goes of whom there are none.
+    UsageNotMeasured {
+        /// Candidates whose usage is unknown.
+        unknown: u64,
+    },
+    /// A cgroup is under memory pressure, and a workload below it is on its way out: what its end does is waited for.
+    PressureAwaitsEnd {
+        /// The cgroup under pressure.
+        cgroup: String,
+        /// Who.
+        workload: WorkloadKey,
+        /// Of a dry run it only counts as evicted.
+        dry_run: bool,
+    },
+    /// A cgroup is under memory pressure, and there is no eviction candidate below it.
+    PressureWithoutCandidate {
+        /// The cgroup under pressure.
+        cgroup: String,
+    },
     /// Node-level reclaim was enough.
     ReclaimSufficed,
     /// What can be freed is less than what is wanted.

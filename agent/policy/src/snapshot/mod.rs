@@ -6,6 +6,7 @@
 use crate::{Signal, Time};
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
+mod memory_pressure;
 pub mod node;
 pub mod runtime;
 pub mod spec;
@@ -13,14 +14,17 @@ pub mod task;
 pub mod usage;
 pub mod workload;
 
+pub use memory_pressure::{CgroupPressure, PagesScanned};
 pub use node::{
-    FsFacts, FsLayout, KubepodsMemory, LayoutFacts, NodeFacts, Observation, PressureEvidence,
-    RootMemory,
+    FsFacts, FsFall, FsLayout, KubepodsMemory, LayoutFacts, NodeFacts, Observation,
+    PressureEvidence, RootMemory, ZramFacts,
 };
 pub use runtime::{Container, ContainerState, Image, LogDir, LogLink, Sandbox};
 pub use spec::{ContainerKind, ContainerSpec, ResourceList, Resources, VolumeSpec, VolumeType};
 pub use task::{Admission, OomKill, Preemption, Task};
-pub use usage::{ContainerStats, Counted, FsUsage, MemoryUsage, Stats, VolumeStats};
+pub use usage::{
+    ContainerStats, Counted, DiskGrowth, FsGrowth, FsUsage, MemoryUsage, Stats, VolumeStats,
+};
 pub use workload::{
     CgroupId, DisruptionBudget, Dying, LocalLimit, OwnerRef, Phase, Preference, ProcessId,
     ProtectedReason, Qos, State, Workload, WorkloadKey, WorkloadKind,
@@ -86,6 +90,9 @@ pub struct Snapshot {
     /// Signs of pressure from the kernel. They explain a decision; alone they never cause one.
     #[cfg_attr(feature = "json", serde(default))]
     pub pressure: Option<PressureEvidence>,
+    /// Memory pressure of the cgroups that are watched for it.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub memory_pressure: Vec<CgroupPressure>,
     /// Kernel OOM kills since the last snapshot.
     #[cfg_attr(feature = "json", serde(default))]
     pub oom_kills: Vec<OomKill>,
@@ -121,6 +128,7 @@ impl Snapshot {
             log_dirs: Vec::new(),
             log_links: Vec::new(),
             pressure: None,
+            memory_pressure: Vec::new(),
             oom_kills: Vec::new(),
             admissions: Vec::new(),
             preemption: None,

@@ -1,5 +1,5 @@
 //! Facts about the node as a whole: memory, task ids, filesystems and signs of pressure.
-use crate::Time;
+use crate::{Millis, Time};
 use alloc::string::String;
 
 /// How the filesystems of the kubelet, the images and the writable layers relate.
@@ -82,6 +82,9 @@ pub struct NodeFacts {
     pub swap_free: Option<u64>,
     /// Bytes of zswap and zram pools, which are memory although they hold swapped pages.
     pub swap_in_memory: Option<u64>,
+    /// Swap space on compressed memory, part of `swapTotal`; absent where there is none.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub zram: Option<ZramFacts>,
     /// `kernel.pid_max`.
     pub pid_max: Option<u64>,
     /// `kernel.threads-max`.
@@ -98,6 +101,24 @@ pub struct NodeFacts {
     pub image_fs: Option<FsFacts>,
     /// The filesystem of the writable layers.
     pub container_fs: Option<FsFacts>,
+}
+
+/// Swap space on zram, bytes, of all its devices together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct ZramFacts {
+    /// Swap space on it.
+    pub total: u64,
+    /// Swap space in use on it.
+    pub used: u64,
+    /// What it holds, uncompressed (`orig_data_size`).
+    pub stored: Option<u64>,
+    /// Memory that it takes for that (`mem_used_total`).
+    pub memory: Option<u64>,
 }
 
 /// Memory of the root cgroup, bytes.
@@ -158,6 +179,29 @@ pub struct FsFacts {
     pub inodes: Option<u64>,
     /// When it was read.
     pub observed_at: Option<Time>,
+    /// By how much less is available than a moment before; absent where nobody has looked twice.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub fall: Option<FsFall>,
+}
+
+/// By how much less of a filesystem is available than before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct FsFall {
+    /// The time in which it fell, milliseconds: that of the workloads' growth.
+    pub over: Millis,
+    /// Bytes; zero when it rose.
+    pub bytes: Option<u64>,
+    /// Inodes; zero when they rose.
+    pub inodes: Option<u64>,
+    /// Bytes a second of late, within the last half second.
+    pub bytes_per_second: Option<u64>,
+    /// Inodes a second of late, within the last half second.
+    pub inodes_per_second: Option<u64>,
 }
 
 /// Signs of pressure from the kernel: running totals, so that two snapshots can be subtracted.

@@ -1,5 +1,6 @@
 //! Work besides eviction that a snapshot can ask for: collectors, admission, preemption, and reports of OOM kills.
-use super::{Qos, ResourceList, WorkloadKey};
+use super::{CgroupId, Qos, ResourceList, WorkloadKey};
+use crate::Time;
 use alloc::string::String;
 
 /// A loop of the kubelet that a pass can run.
@@ -71,7 +72,7 @@ pub struct Preemption {
 }
 
 /// A kill by the kernel's OOM killer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
@@ -82,6 +83,19 @@ pub struct OomKill {
     pub victim: String,
     /// Its process id.
     pub pid: u32,
-    /// The cgroup whose limit was hit; `/` means that the node itself was out of memory.
-    pub constraint: String,
+    /// The cgroup whose limit was hit; `/` means that the node itself was out of memory. `None` when the kernel did not say.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub constraint: Option<String>,
+    /// When the kernel killed it.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub at: Option<Time>,
+    /// When the process had started.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub started_at: Option<Time>,
+    /// Its `oom_score_adj`, -1000 to 1000.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub oom_score_adj: Option<i32>,
+    /// The cgroup that it was in.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub cgroup: Option<CgroupId>,
 }

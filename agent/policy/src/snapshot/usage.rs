@@ -1,5 +1,5 @@
 //! What was measured: memory, processes and disk of a workload, its containers and its volumes.
-use crate::Time;
+use crate::{Millis, Time};
 use alloc::{string::String, vec::Vec};
 
 /// What was measured of one workload.
@@ -24,6 +24,46 @@ pub struct Stats {
     pub containers: Vec<ContainerStats>,
     /// Each volume.
     pub volumes: Vec<VolumeStats>,
+    /// When the oldest of its figures on disk was measured; absent means at `observedAt`.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub disk_observed_at: Option<Time>,
+    /// What it added to the node's filesystems of late; absent where nobody has looked twice.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub disk_growth: Option<DiskGrowth>,
+}
+
+/// What a workload added to each of the node's filesystems in the time up to the snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct DiskGrowth {
+    /// How much time that is, milliseconds.
+    pub over: Millis,
+    /// The filesystem of the kubelet's root directory.
+    pub node_fs: Option<FsGrowth>,
+    /// The filesystem of the image store.
+    pub image_fs: Option<FsGrowth>,
+    /// The filesystem of the writable layers.
+    pub container_fs: Option<FsGrowth>,
+}
+
+/// What a workload added to one filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
+pub struct FsGrowth {
+    /// Bytes by which its directories there (logs, volumes) have grown.
+    pub grown: Option<u64>,
+    /// Inodes by which they have grown.
+    pub inodes_grown: Option<u64>,
+    /// Bytes that its cgroups have written to it, by `io.stat` of its device and by the growth of their dirty page cache. What was written over counts too, so it may be more than what was added.
+    pub written: Option<u64>,
 }
 
 /// Memory of one cgroup, bytes unless said otherwise.
@@ -50,8 +90,11 @@ pub struct MemoryUsage {
     pub shmem: Option<u64>,
     /// Kernel memory.
     pub kernel: Option<u64>,
-    /// Swapped out.
+    /// Swapped out (`memory.swap.current`), on whatever device.
     pub swap: Option<u64>,
+    /// Memory that zswap takes for its swapped pages (`memory.zswap.current`), part of `usage`.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub zswap: Option<u64>,
     /// `memory.low`: protected as long as others can be reclaimed from.
     pub low: Option<u64>,
     /// `memory.min`: protected always.

@@ -102,6 +102,8 @@ pub enum ProtectedReason {
     NothingRuns,
     /// It may be a container of a pod, or a sandbox: the container runtime has not told yet whose it is.
     Unlisted,
+    /// Its processes cannot all be read, so nobody can tell whether one of them is protected.
+    Unreadable,
 }
 
 /// What its owner or the configuration says about ending it among its equals.
@@ -179,6 +181,19 @@ pub struct Dying {
     pub deadline: Time,
     /// Bytes of memory that its end should free, whatever it was chosen for; of other resources it is what the workload has. `None` when unknown.
     pub expected_free: Option<u64>,
+    /// Only a part of it is on its way out: the rest was started since, and is a candidate as any other. What was measured of the workload is that rest.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub restarted: bool,
+    /// Nothing was done, because of a dry run: it runs on, and what it holds counts as freed.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub dry_run: bool,
+}
+
+impl Dying {
+    /// Whether all of the workload is on its way out, so that it is no candidate.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.restarted
+    }
 }
 
 /// A workload's own limit: pressure that it causes to itself concerns nobody else.
@@ -274,9 +289,15 @@ pub struct Workload {
     /// The pod's status says that it was evicted.
     #[cfg_attr(feature = "json", serde(default))]
     pub evicted: bool,
+    /// It was evicted by somebody else than who manages it: a kubelet may still read how its containers ended, so what is left of it stays until nothing of it runs.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub evicted_from_outside: bool,
     /// ebb has already told it to end.
     #[cfg_attr(feature = "json", serde(default))]
     pub dying: Option<Dying>,
+    /// ebb has evicted what ran in its place before, which terminated then: what runs now was started since.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub restarted: Option<Time>,
     /// What was measured; absent means that no statistics were found for it.
     #[cfg_attr(feature = "json", serde(default))]
     pub stats: Option<Stats>,

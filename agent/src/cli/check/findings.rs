@@ -1,6 +1,7 @@
 //! What follows from the facts about a host: one finding for each thing that ebb does. Pure.
 
-use super::Facts;
+use super::{Facts, Swap};
+use crate::report::bytes;
 use crate::sense::host::CgroupLayout;
 use ebb_probes::{Fact, Lockdown, Presence, ProbeState};
 use serde::Serialize;
@@ -36,7 +37,7 @@ pub(super) struct Finding {
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let told = facts.told();
     let mut findings =
-        vec![memory_watch(facts, &told), workloads(facts), tree_changes(facts, &told)];
+        vec![memory_watch(facts, &told), swap(facts), workloads(facts), tree_changes(facts, &told)];
     findings.push(event(
         "learn of OOM kills",
         Fact::OomKills,
@@ -82,6 +83,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     findings.push(usage(facts));
     findings.push(ending(facts));
     findings.push(reflex(facts));
+    findings.push(super::confinement::finding(facts));
     findings
 }
 
@@ -103,6 +105,33 @@ fn memory_watch(facts: &Facts, told: &BTreeSet<Fact>) -> Finding {
     let is_full = by.len() == 3;
     let standing = if is_full { Standing::Live } else { Standing::Degraded };
     Finding { what: "watch the node's memory", standing, by: by.join("; "), advice }
+}
+
+fn swap(facts: &Facts) -> Finding {
+    let what = "count swap";
+    let (standing, by, advice) = match facts.swap {
+        None => (
+            Standing::Degraded,
+            "nothing: meminfo does not tell of swap, so memory alone decides".to_owned(),
+            None,
+        ),
+        Some(Swap { total: 0, .. }) => (
+            Standing::Live,
+            "there is none: memory alone decides, and a threshold on swap.available is never met"
+                .to_owned(),
+            None,
+        ),
+        Some(Swap { total, on_zram, compression_is_told }) => {
+            let mut by = format!("meminfo: {}", bytes(total));
+            if on_zram > 0 {
+                by += &format!(", of which {} on zram", bytes(on_zram));
+            }
+            let advice = "zram's mm_stat cannot be read: half of what is swapped out is taken to stay in memory; let ebb read /sys/block";
+            let standing = if compression_is_told { Standing::Live } else { Standing::Degraded };
+            (standing, by, (!compression_is_told).then(|| advice.to_owned()))
+        }
+    };
+    Finding { what, standing, by, advice }
 }
 
 fn workloads(facts: &Facts) -> Finding {
@@ -255,7 +284,9 @@ pub(super) fn is_needed(finding: &Finding) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::confinement::CONFINED;
     use super::*;
+    use crate::privileges::{Held, Seccomp};
     use crate::sense::host::Interfaces;
     use ebb_probes::HostSupport;
     use std::collections::BTreeMap;
@@ -282,8 +313,13 @@ mod tests {
             pressure_trigger: Ok(500_000),
             sweep: Ok("one sweep".into()),
             reflex: Ok(()),
+            swap: Some(Swap { total: 0, on_zram: 0, compression_is_told: true }),
             is_root: true,
             may_kill: true,
+            privileges: Some(Held { effective: u64::MAX, ..Held::default() }),
+            running: None,
+            enforce: true,
+            seccomp: Seccomp::Enforce,
         }
     }
 
@@ -310,6 +346,21 @@ mod tests {
     }
 
     #[test]
+    fn what_swap_there_is_and_where_is_said() {
+        let said = |total, on_zram, compression_is_told| {
+            let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
+            facts.swap = Some(Swap { total, on_zram, compression_is_told });
+            let findings = findings(&facts);
+            let finding = find(&findings, "count swap");
+            (finding.standing, finding.by.clone(), finding.advice.is_some())
+        };
+        assert!(said(0, 0, true).1.contains("swap.available is never met"));
+        let all = "meminfo: 3.0 GiB, of which 1.0 GiB on zram".to_owned();
+        assert_eq!(said(3 << 30, 1 << 30, true), (Standing::Live, all.clone(), false));
+        assert_eq!(said(3 << 30, 1 << 30, false), (Standing::Degraded, all, true));
+    }
+
+    #[test]
     fn a_kernel_without_sweep_or_reflex_names_what_is_used_and_why() {
         let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
         facts.sweep = Err("this kernel has no function bpf_iter_cgroup".into());
@@ -323,6 +374,21 @@ mod tests {
             assert_eq!((finding.standing, finding.by.as_str()), (Standing::Degraded, by));
             assert!(finding.advice.as_ref().unwrap().contains("no function"));
         }
+    }
+
+    #[test]
+    fn what_a_missing_capability_costs_is_told() {
+        let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
+        let whole = find(&findings(&facts), CONFINED).clone();
+        assert_eq!(whole.standing, Standing::Live);
+        assert!(!whole.by.contains("CAP_SYS_RESOURCE"), "it is for set-up alone: {}", whole.by);
+        let ptrace = 1_u64 << 19;
+        facts.privileges = Some(Held { effective: !ptrace, ..Held::default() });
+        let less = find(&findings(&facts), CONFINED).clone();
+        assert_eq!(less.standing, Standing::Degraded);
+        let advice = less.advice.unwrap();
+        assert!(advice.contains("CAP_SYS_PTRACE") && advice.contains("is not killed"), "{advice}");
+        assert!(!less.by.contains("CAP_SYS_PTRACE"), "{}", less.by);
     }
 
     #[test]

@@ -3,16 +3,26 @@
 //! Facts are gathered first ([`Facts::gather`]); what follows from them is decided by one pure function ([`findings::findings`]), so that the advice can be tested without the host that needs it.
 //! Programs are really attached for a moment where that is allowed: a kernel can refuse what it seems to offer.
 
+mod confinement;
 mod findings;
 
+use super::configured::ConfigArgs;
 use super::node::NodeArgs;
+use super::on_node;
+use super::plan::shown;
 use super::{Failure, colour, event_loop};
-use crate::report::Output;
+use crate::config::{Config, Setting};
+use crate::lock::NodeLock;
+use crate::privileges::{Held, Seccomp};
+use crate::report::{Output, plain};
+use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, Interfaces};
+use crate::sense::node::NodeSensor;
 use crate::sense::psi::Trigger;
 use crate::sense::sweep::Sweeper;
 use crate::sense::tree::Tree;
 use anyhow::{Context as _, anyhow};
+use caps::Capability;
 use ebb_probes::{
     Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
 };
@@ -21,12 +31,18 @@ use nix::unistd::Uid;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::Path;
+
+/// Where an ebb that enforces keeps its lock, unless it was told otherwise.
+const STATE: &str = "/var/lib/ebb";
 
 /// Arguments of `ebb check`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     node: NodeArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -46,28 +62,53 @@ struct Facts {
     sweep: Result<String, String>,
     /// Why there is no reflex, if there is none.
     reflex: Result<(), String>,
+    /// Swap space of the node, bytes, and how much of it is on zram; `None` when it cannot be told.
+    swap: Option<Swap>,
     is_root: bool,
     may_kill: bool,
+    /// What this process holds; `None` when procfs does not say.
+    privileges: Option<Held>,
+    /// The process id of the ebb that enforces on this node, and what it holds.
+    running: Option<(i32, Held)>,
+    /// Whether the configuration has ebb act.
+    enforce: bool,
+    seccomp: Seccomp,
+}
+
+/// Swap space, bytes.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Swap {
+    total: u64,
+    on_zram: u64,
+    /// Whether it is told how well zram compresses.
+    compression_is_told: bool,
 }
 
 #[derive(Serialize)]
 struct Answer<'a> {
     findings: Vec<Finding>,
+    /// Every setting in force with the configuration that was named.
+    settings: &'a [Setting],
     facts: &'a Facts,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let facts = Facts::gather(&args.node)?;
+    let config = args.config.load()?;
+    let (roots, _) = args.node.find().map_err(Failure::Input)?;
+    on_node::refuse(&args.config, &config, &on_node::capacities(&roots, &args.node))?;
+    let settings = config.explain(args.config.file());
+    let facts = Facts::gather(&args.node, &config)?;
     let findings = findings(&facts);
     let cannot = findings.iter().find(|f| f.standing == Standing::Missing && is_needed(f));
     let cannot = cannot.map(|f| format!("ebb cannot {} here: {}", f.what, f.by));
     match args.output {
         Output::Json => {
-            let answer = Answer { findings, facts: &facts };
-            let text = serde_json::to_string_pretty(&answer).context("cannot write the answer")?;
+            let answer = Answer { findings, settings: &settings, facts: &facts };
+            let text = serde_json::to_string(&answer).context("cannot write the answer")?;
             println!("{text}");
         }
-        Output::Text => print(&facts, &findings).context("cannot write the answer")?,
+        Output::Text => print(&facts, &findings, &settings).context("cannot write the answer")?,
     }
     match cannot {
         Some(why) => Err(Failure::Host(anyhow!(why))),
@@ -76,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Facts {
-    fn gather(node: &NodeArgs) -> Result<Self, Failure> {
+    fn gather(node: &NodeArgs, config: &Config) -> Result<Self, Failure> {
         let (roots, cgroups) = node.find().map_err(Failure::Input)?;
         let kernel = ebb_probes::survey();
         let tree = cgroups.v2().and_then(|root| Tree::scan(root).ok());
@@ -85,6 +126,7 @@ impl Facts {
         let programs = event_loop()?.block_on(async {
             Probes::attach(&set, &options).map(|probes| probes.status().to_vec())
         });
+        let privileges = Held::of_this_thread(Path::new("/proc"));
         let is_root = Uid::effective().is_root();
         Ok(Self {
             programs: programs.context("cannot try the BPF programs")?,
@@ -101,8 +143,15 @@ impl Facts {
                 .map_err(|e| e.to_string()),
             kernel,
             cgroups,
+            swap: swap(&roots),
             is_root,
-            may_kill: is_root || has_cap_kill(&roots.proc),
+            may_kill: is_root
+                || privileges.as_ref().is_some_and(|held| held.has(Capability::CAP_KILL.index())),
+            privileges,
+            running: NodeLock::holder(Path::new(STATE), Path::new("/proc"))
+                .and_then(|pid| Some((pid, Held::of_process(Path::new("/proc"), pid)?))),
+            enforce: config.enforce,
+            seccomp: config.seccomp,
         })
     }
 
@@ -126,15 +175,16 @@ impl Facts {
     }
 }
 
-fn has_cap_kill(proc: &std::path::Path) -> bool {
-    const CAP_KILL: u32 = 5;
-    let status = crate::sense::file::read_once(&proc.join("self/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let mask = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << CAP_KILL) != 0
+fn swap(roots: &Roots) -> Option<Swap> {
+    let memory = NodeSensor::open(roots).ok()?.read_memory().ok()?;
+    Some(Swap {
+        total: memory.swap_total?,
+        on_zram: memory.zram.map_or(0, |zram| zram.total),
+        compression_is_told: memory.zram.is_none_or(|zram| zram.memory.is_some()),
+    })
 }
 
-fn print(facts: &Facts, findings: &[Finding]) -> std::io::Result<()> {
+fn print(facts: &Facts, findings: &[Finding], settings: &[Setting]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let kernel = &facts.kernel;
     writeln!(out, "kernel {}", kernel.release)?;
@@ -153,9 +203,9 @@ fn print(facts: &Facts, findings: &[Finding]) -> std::io::Result<()> {
             Standing::Missing => ("missing ", "\x1b[31m"),
         };
         let (tint, reset) = if colour() { (tint, "\x1b[0m") } else { ("", "") };
-        writeln!(out, "{tint}{mark}{reset}  {}: {}", finding.what, finding.by)?;
+        writeln!(out, "{tint}{mark}{reset}  {}: {}", finding.what, plain(&finding.by))?;
         if let Some(advice) = &finding.advice {
-            writeln!(out, "            {advice}")?;
+            writeln!(out, "            {}", plain(advice))?;
         }
     }
     writeln!(out)?;
@@ -172,8 +222,21 @@ fn print(facts: &Facts, findings: &[Finding]) -> std::io::Result<()> {
                 ProbeState::Absent(why) => format!("absent: {why}"),
                 ProbeState::Refused(why) => format!("refused: {why}"),
             };
-            writeln!(out, "  {:<24} {:<40} {state}", program.name, program.hook.to_string())?;
+            let hook = program.hook.to_string();
+            writeln!(out, "  {:<24} {hook:<40} {}", program.name, plain(&state))?;
         }
+    }
+    writeln!(out)?;
+    writeln!(
+        out,
+        "thresholds (all settings: ebb plan --explain-config, with --config FILE if there is one):"
+    )?;
+    let is_threshold = |s: &&Setting| {
+        s.key.starts_with("eviction") && s.key.ends_with(']')
+            || matches!(s.key.as_str(), "ebb.alsoBelow" | "ebb.memoryPressure")
+    };
+    for setting in settings.iter().filter(is_threshold) {
+        writeln!(out, "  {}", plain(&shown(setting)))?;
     }
     Ok(())
 }

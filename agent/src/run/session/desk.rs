@@ -1,14 +1,17 @@
 //! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage (which the surveyor measures) when asked.
 
+use super::beside::Beside;
 use super::surveyor::{Dir, Part};
 use super::{News, Order, SessionSetup, surveyor};
 use crate::clock::Clock;
 use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
+use crate::sense::pod_dirs::PodName;
 use crate::sense::runtime::{Inventory, Reader};
 use ebb_cri::{Change, Runtime, RuntimeEvent, What};
 use ebb_policy::snapshot::{ContainerState, Workload};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -28,8 +31,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
 const AGAIN_FOR: Duration = Duration::from_secs(30);
 
-/// Disk usage is measured this often at most; the runtime measures no more often than every ten seconds itself.
-const USAGE_EVERY: Duration = Duration::from_secs(10);
+/// Disk usage is measured this often at most, whoever asks.
+const USAGE_EVERY: Duration = Duration::from_secs(2);
 
 /// What is to be read, and when.
 pub(super) struct Desk {
@@ -49,6 +52,8 @@ pub(super) struct Desk {
     surveyor: watch::Sender<Vec<Dir>>,
     manifests: Option<Vec<Workload>>,
     trouble: Option<String>,
+    logs_read: Beside<Logs>,
+    manifests_read: Beside<io::Result<Manifests>>,
 }
 
 /// Ids of the containers that have ended.
@@ -78,6 +83,8 @@ impl Desk {
             usage_at: None,
             manifests: None,
             trouble: None,
+            logs_read: Beside::default(),
+            manifests_read: Beside::default(),
         }
     }
 
@@ -107,6 +114,7 @@ impl Desk {
 
     /// Takes in what the runtime told.
     pub(super) async fn hear(&mut self, event: RuntimeEvent) {
+        tracing::debug!(?event, "heard from the runtime");
         let news = match event {
             RuntimeEvent::Up(identity) => {
                 self.images_changed = true;
@@ -159,6 +167,7 @@ impl Desk {
     }
 
     async fn list(&mut self) {
+        let begun = Instant::now();
         self.read_manifests().await;
         let images = std::mem::take(&mut self.images_changed);
         self.list_at = Some(Instant::now() + RECONCILE);
@@ -168,24 +177,25 @@ impl Desk {
                 if self.reader.has_unsettled(&inventory) {
                     self.list_within(AGAIN);
                 }
+                let (pods, containers) = (inventory.pods.len(), inventory.containers.len());
+                let took = begun.elapsed();
+                tracing::debug!(pods, containers, images, ?took, "listed");
                 inventory.exited = self.exits(&inventory);
                 let containers = inventory.containers.iter().map(|seen| &seen.container);
                 let running = containers.filter(|c| c.state == ContainerState::Running);
                 let sandboxes = inventory.pods.iter().map(|seen| &seen.sandbox);
                 let ready = sandboxes.filter(|sandbox| sandbox.ready).map(|sandbox| &sandbox.id);
                 self.await_ends(&running.map(|c| &c.id).chain(ready).collect());
-                let states: BTreeMap<_, _> = inventory
-                    .containers
-                    .iter()
-                    .map(|c| (c.container.id.as_str(), c.container.state))
-                    .collect();
-                let logs = Logs::read(&self.setup.logs, &states);
+                let logs = self.read_logs(&inventory).await;
                 self.inventory =
                     Some(Inventory { images: None, exited: Vec::new(), ..inventory.clone() });
-                self.tell(News::Logs(logs)).await;
+                if let Some(logs) = logs {
+                    self.tell(News::Logs(logs)).await;
+                }
                 self.tell(News::Inventory(Box::new(inventory))).await;
             }
             Err(error) => {
+                tracing::debug!(%error, took = ?begun.elapsed(), "not listed");
                 self.images_changed = images;
                 self.tell_trouble(format!("the runtime's list is as old as it was: {error}")).await;
                 self.list_at = Some(Instant::now() + AGAIN);
@@ -257,8 +267,20 @@ impl Desk {
 
     /// Reads the manifests anew, and tells when they have changed.
     pub(super) async fn read_manifests(&mut self) {
-        let Some(dir) = &self.setup.manifests else { return };
-        match Manifests::read(dir) {
+        let Some(dir) = self.setup.manifests.clone() else { return };
+        let read_from = dir.clone();
+        let Some(found) = self.manifests_read.read(move || Manifests::read(&read_from)).await
+        else {
+            if self.manifests_read.hangs_anew() {
+                let what = format!(
+                    "pod manifests in {} do not answer: what was read last counts",
+                    dir.display()
+                );
+                self.tell(News::Trouble(what)).await;
+            }
+            return;
+        };
+        match found {
             Ok(found) => {
                 if self.manifests.as_ref() != Some(&found.pods) {
                     self.manifests = Some(found.pods.clone());
@@ -272,24 +294,42 @@ impl Desk {
         }
     }
 
+    /// Which logs there are; `None` when their filesystem does not answer.
+    async fn read_logs(&mut self, inventory: &Inventory) -> Option<Logs> {
+        let roots = self.setup.dirs.logs.clone();
+        let containers = inventory.containers.iter();
+        let states: Vec<(String, ContainerState)> =
+            containers.map(|c| (c.container.id.clone(), c.container.state)).collect();
+        let read = move || {
+            let states = states.iter().map(|(id, state)| (id.as_str(), *state)).collect();
+            Logs::read(&roots, &states)
+        };
+        let logs = self.logs_read.read(read).await;
+        if logs.is_none() && self.logs_read.hangs_anew() {
+            let what = "the directories of pods' logs do not answer: what was read last counts";
+            self.tell(News::Trouble(what.to_owned())).await;
+        }
+        logs
+    }
+
     /// Directories that count against a pod.
     fn dirs(&self) -> Vec<Dir> {
         let mut dirs = Vec::new();
         let Some(inventory) = &self.inventory else { return dirs };
         for pod in &inventory.pods {
             let uid = &pod.sandbox.pod_uid;
-            let name = format!("{}_{uid}", pod.name.replacen('/', "_", 1));
+            let name = PodName { uid: uid.clone(), name: pod.name.clone() }.log_dir();
+            if !is_one_name(uid) || !is_one_name(&name) {
+                continue;
+            }
             for seen in &inventory.containers {
-                if &seen.container.pod_uid == uid {
+                if &seen.container.pod_uid == uid && is_one_name(&seen.container.name) {
                     let container = seen.container.name.clone();
-                    let path = self.setup.logs.pods.join(&name).join(&container);
+                    let path = self.setup.dirs.logs.pods.join(&name).join(&container);
                     dirs.push(Dir { uid: uid.clone(), part: Part::Logs(container), path });
                 }
             }
-            let Some(kubelet) = &self.setup.kubelet else { continue };
-            let volumes = kubelet.join("pods").join(uid).join("volumes");
-            for path in entries(&volumes.join("kubernetes.io~empty-dir")) {
-                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            for (name, path) in self.setup.dirs.volumes(uid) {
                 dirs.push(Dir { uid: uid.clone(), part: Part::Volume(name), path });
             }
         }
@@ -311,7 +351,20 @@ impl Desk {
     }
 }
 
-fn entries(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+/// Whether what a runtime calls something stays in the directory where it is looked for.
+fn is_one_name(name: &str) -> bool {
+    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_not_looked_for() {
+        for name in ["", ".", "..", "a/b", "../../etc", "a\0b"] {
+            assert!(!is_one_name(name), "{name:?}");
+        }
+        assert!(is_one_name("shop_web-1_0a1b"));
+    }
 }

@@ -1,10 +1,10 @@
 //! What pods take up on disk, measured beside the desk: a walk and the runtime's statistics may take seconds each, and no listing waits for them.
 
 use super::News;
-use crate::sense::runtime::{DiskUsage, PodDisk, writable_layers};
+use crate::sense::pod_dirs::PodSizes;
+use crate::sense::runtime::{DiskUsage, writable_layers};
 use crate::sense::usage::Survey;
 use ebb_cri::Runtime;
-use ebb_policy::snapshot::VolumeStats;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::mpsc::Sender;
@@ -79,20 +79,17 @@ async fn walk(mut survey: Survey) -> Survey {
     }
 }
 
-fn by_pod(dirs: Vec<Dir>, survey: &Survey) -> BTreeMap<String, PodDisk> {
-    let mut pods: BTreeMap<String, PodDisk> = BTreeMap::new();
+fn by_pod(dirs: Vec<Dir>, survey: &Survey) -> BTreeMap<String, PodSizes> {
+    let mut pods: BTreeMap<String, PodSizes> = BTreeMap::new();
     for Dir { uid, part, path } in dirs {
-        let Some(used) = survey.usage(&path) else { continue };
+        let used = survey.usage(&path);
         let pod = pods.entry(uid).or_default();
         match part {
-            Part::Logs(container) => {
-                pod.logs.insert(container, used);
+            Part::Logs(container) => pod.logs.extend(used.map(|used| (container, used))),
+            Part::Volume(name) => {
+                pod.volumes.extend(used.map(|used| (name.clone(), used)));
+                pod.volume_names.push(name);
             }
-            Part::Volume(name) => pod.volumes.push(VolumeStats {
-                name,
-                used_bytes: used.used_bytes,
-                inodes_used: used.inodes_used,
-            }),
         }
     }
     pods

@@ -127,3 +127,121 @@ fn only_what_the_kubelet_writes_is_a_pod_name() {
 fn a_root_that_cannot_be_read_is_an_error() {
     assert!(Tree::scan(Path::new("/nonexistent/cgroup")).is_err());
 }
+
+/// A tree of `number` cgroups, made without a file.
+fn synthetic(number: u64) -> Tree {
+    let mut tree = Tree::default();
+    for id in 1..=number {
+        let path = PathBuf::from(format!("kubepods/burstable/pod{}/container{id}", id / 4));
+        let node = Node { parent: 0, path, populated: true, has_processes: true, oom_group: false };
+        tree.put(id, node);
+    }
+    tree
+}
+
+#[test]
+fn what_is_below_a_forgotten_cgroup_goes_with_it_and_what_is_beside_it_stays() {
+    let (_dir, mut tree) = fake(&["a/b p", "a/b/c p", "a/b-x p", "a/b.y/c p", "a/bb p", "a/c p"]);
+    let id = |tree: &Tree, path: &str| tree.id_of(Path::new(path));
+    let gone = id(&tree, "a/b").unwrap();
+    assert!(tree.forget(gone) && !tree.forget(gone));
+    assert_eq!((id(&tree, "a/b"), id(&tree, "a/b/c")), (None, None));
+    for stays in ["a", "a/b-x", "a/b.y/c", "a/bb", "a/c"] {
+        let id = id(&tree, stays).unwrap_or_else(|| panic!("{stays}"));
+        assert_eq!(tree.get(id).unwrap().path, Path::new(stays));
+    }
+}
+
+#[test]
+fn a_cgroup_that_was_renamed_is_found_under_its_new_name_alone() {
+    let (dir, mut tree) = fake(&["apps/a p"]);
+    let id = tree.id_of(Path::new("apps/a")).unwrap();
+    fs::rename(dir.path().join("apps/a"), dir.path().join("apps/b")).unwrap();
+    assert!(tree.refresh(id, Path::new("apps/b")));
+    assert_eq!(tree.id_of(Path::new("apps/b")), Some(id));
+    assert_eq!(tree.id_of(Path::new("apps/a")), None);
+    assert_eq!(tree.len(), 3);
+}
+
+/// What the kernel tells of one cgroup must not cost the more the more others there are: it tells of thousands at once.
+#[test]
+fn an_event_costs_about_as_much_among_many_cgroups_as_among_few() {
+    // The best of many rounds: what else the machine does only ever adds.
+    let cost = |number: u64| {
+        let mut tree = synthetic(number);
+        let mut best = std::time::Duration::MAX;
+        for round in 0..50 {
+            let ids = (0..8).map(|n| number - (round * 8 + n) % number);
+            let gone: Vec<(u64, Node)> =
+                ids.map(|id| (id, tree.get(id).unwrap().clone())).collect();
+            let began = std::time::Instant::now();
+            for (id, node) in &gone {
+                assert_eq!(tree.id_of(&node.path), Some(*id));
+                assert!(tree.forget(*id));
+            }
+            best = best.min(began.elapsed());
+            gone.into_iter().for_each(|(id, node)| tree.put(id, node));
+        }
+        best
+    };
+    let (few, many) = (cost(500), cost(20_000));
+    println!("8 events: {few:?} among 500 cgroups, {many:?} among 20,000");
+    assert!(many < few * 10, "{few:?} among 500 cgroups, {many:?} among 20,000");
+}
+
+#[test]
+fn a_container_is_known_by_its_name_under_either_driver() {
+    let id = "0123456789abcdef".repeat(4);
+    for name in [
+        id.clone(),
+        format!("kubepods.slice/cri-containerd-{id}.scope"),
+        format!("kubepods/burstable/podu1/crio-{id}"),
+        format!("system.slice/docker-{id}.scope"),
+        format!("kubepods/podu1/kata_{id}"),
+    ] {
+        assert_eq!(container_id(Path::new(&name)), Some(id.as_str()), "{name}");
+    }
+    for name in [
+        "system.slice/web.service".to_owned(),
+        "podu1".to_owned(),
+        id[1..].to_owned(),
+        id.to_uppercase(),
+        format!("{id}.service"),
+        String::new(),
+    ] {
+        assert_eq!(container_id(Path::new(&name)), None, "{name}");
+    }
+}
+
+/// Whoever owns a tree may nest as deep as the kernel lets them.
+#[test]
+fn what_is_nested_deeper_than_is_followed_counts_at_the_depth_where_following_ends() {
+    let path = format!("user.slice/{}leak", "n/".repeat(70));
+    let (dir, mut tree) = fake(&["apps/web p", &format!("{path} p")]);
+    let deepest: PathBuf = Path::new(&path).iter().take(MAX_DEPTH).collect();
+    assert_eq!(workload_paths(&tree), ["apps/web", deepest.to_str().unwrap()]);
+    let below: PathBuf = Path::new(&path).iter().take(MAX_DEPTH + 1).collect();
+    let id = fs::metadata(dir.path().join(&below)).unwrap().ino();
+    assert!(!tree.refresh(id, &below), "an event does not make it a workload beside itself");
+    assert_eq!(tree.workloads(None).len(), 2);
+}
+
+#[test]
+fn names_that_make_a_path_too_long_to_open_hide_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut at =
+        nix::fcntl::open(dir.path(), nix::fcntl::OFlag::O_DIRECTORY, nix::sys::stat::Mode::empty())
+            .unwrap();
+    let name = "n".repeat(250);
+    let below = |at: &std::os::fd::OwnedFd, name: &str, flags| {
+        nix::fcntl::openat(at, name, flags, nix::sys::stat::Mode::S_IRWXU).unwrap()
+    };
+    for _ in 0..30 {
+        nix::sys::stat::mkdirat(&at, name.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        at = below(&at, &name, nix::fcntl::OFlag::O_DIRECTORY);
+        let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CREAT;
+        nix::unistd::write(below(&at, "cgroup.events", flags), b"populated 1\n").unwrap();
+    }
+    let tree = Tree::scan(dir.path()).unwrap();
+    assert_eq!(tree.workloads(None).len(), 1);
+}

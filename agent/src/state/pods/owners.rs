@@ -1,12 +1,15 @@
 //! Whose a cgroup is: a pod's, nobody's, or not told yet.
 //!
 //! Containers run for a moment before the runtime's list names them, and for long when ebb begins before the runtime answers.
-//! Until then nobody knows which pod a container belongs to, whether that pod is critical, or whether it is a sandbox: it is not for ending (decision 0074).
+//! Until then nobody knows which pod a container belongs to, whether that pod is critical, or whether it is a sandbox: it is not for ending (decision 0017).
+//! Only beside a sandbox that is listed and still runs it is known: a pod has one sandbox at a time, so what is new in the pod's cgroup is another container of it.
 
 use crate::clock::Boot;
 use crate::sense::runtime::Inventory;
+use crate::sense::tree::{container_id, pod_uid};
 use ebb_policy::snapshot::ContainerState;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +19,24 @@ use std::time::Duration;
 /// As long as the session lists without any event, so every container has been listed by then.
 const LISTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Length of the ids that containerd, CRI-O, Docker and podman give containers.
-const ID_LENGTH: usize = 64;
-
 /// Whose a cgroup is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// UID of the pod.
-    pub(super) uid: Arc<str>,
+    pub(in crate::state) uid: Arc<str>,
     /// It is that of a container which has not ended: what ending the pod ends.
     pub(super) is_payload: bool,
+    /// No list names it: it is the pod's as long as this holds.
+    pub(in crate::state) unlisted: Option<Arc<Unlisted>>,
+}
+
+/// A container that no list names, in the cgroup of a pod whose sandbox is listed. Both paths are below the mount.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::state) struct Unlisted {
+    /// Its cgroup.
+    pub(in crate::state) cgroup: PathBuf,
+    /// The sandbox's: once nothing runs there, this may be the next sandbox.
+    pub(in crate::state) sandbox: PathBuf,
 }
 
 /// The pods of all cgroups that the runtime has told of.
@@ -33,18 +44,30 @@ pub struct Owner {
 pub(super) struct Owners {
     /// By path below the mount.
     by_path: HashMap<PathBuf, Owner>,
-    /// Ids of all containers and sandboxes: of some it has not said where their cgroups are.
-    ids: HashSet<String>,
+    /// Pods whose sandbox is ready, by the path of the pod's own cgroup below the mount.
+    by_pod: HashMap<PathBuf, Ready>,
+    /// Ids of the containers and sandboxes of which it has not said where their cgroups are, and whether that is a container which has not ended.
+    unplaced: HashMap<String, bool>,
     /// When the list began; `None` before the first.
     listed: Option<Boot>,
+}
+
+/// A pod with a sandbox that is ready.
+#[derive(Debug)]
+struct Ready {
+    uid: Arc<str>,
+    /// The sandbox's cgroup below the mount.
+    sandbox: PathBuf,
+    /// What stands before and after the id in its name: a runtime names the cgroups of containers alike, and those of its own processes beside them otherwise.
+    around_id: (String, String),
 }
 
 /// A cgroup that belongs to no pod that the runtime has told of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stranger<'a> {
-    /// Below the mount.
-    pub(super) path: &'a Path,
-    /// Its name, or one above it, is that which the kubelet gives a pod's cgroup.
+    /// The leading part of its path below the mount that the administrator named: nobody else says what a container is.
+    pub(super) named: &'a Path,
+    /// A name in that is one which the kubelet gives a pod's cgroup.
     pub(super) is_of_a_pod: bool,
     /// When it was first read, or was last known to belong to a pod.
     pub(super) since: Boot,
@@ -67,6 +90,19 @@ impl Owners {
         for seen in &inventory.pods {
             let sandbox = &seen.sandbox;
             owners.add(&sandbox.id, seen.cgroup.as_ref(), &sandbox.pod_uid, false);
+            if let Some(path) = seen.cgroup.as_ref().filter(|_| sandbox.ready)
+                && let Some(of_pod) = path.parent()
+                && let Some(name) = of_pod.file_name()
+                && pod_uid(name.as_bytes()).is_some_and(|uid| uid == sandbox.pod_uid)
+                && let Some((before, after)) = around(path, &sandbox.id)
+            {
+                let ready = Ready {
+                    uid: sandbox.pod_uid.as_str().into(),
+                    sandbox: path.clone(),
+                    around_id: (before.to_owned(), after.to_owned()),
+                };
+                owners.by_pod.insert(of_pod.to_owned(), ready);
+            }
         }
         for seen in &inventory.containers {
             let container = &seen.container;
@@ -78,70 +114,55 @@ impl Owners {
 
     fn add(&mut self, id: &str, path: Option<&PathBuf>, uid: &str, is_payload: bool) {
         if let Some(path) = path {
-            self.by_path.insert(path.clone(), Owner { uid: uid.into(), is_payload });
+            let owner = Owner { uid: uid.into(), is_payload, unlisted: None };
+            self.by_path.insert(path.clone(), owner);
+        } else {
+            self.unplaced.insert(id.to_owned(), is_payload);
         }
-        self.ids.insert(id.to_owned());
     }
 
     /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's that the runtime has told of.
-    pub(super) fn owner(&self, path: &Path) -> Option<&Owner> {
+    pub(super) fn owner(&self, path: &Path) -> Option<Owner> {
         if self.by_path.is_empty() {
             return None;
         }
-        path.ancestors().find_map(|above| self.by_path.get(above))
+        let listed = path.ancestors().find_map(|above| self.by_path.get(above)).cloned();
+        listed.or_else(|| self.owner_of_unlisted(path))
+    }
+
+    fn owner_of_unlisted(&self, path: &Path) -> Option<Owner> {
+        path.ancestors().find_map(|cgroup| {
+            let id = container_id(cgroup)?;
+            let Ready { uid, sandbox, around_id } = self.by_pod.get(cgroup.parent()?)?;
+            let (before, after) = around(cgroup, id)?;
+            if (before, after) != (around_id.0.as_str(), around_id.1.as_str()) {
+                return None;
+            }
+            if self.unplaced.get(id).is_some_and(|is_payload| !is_payload) {
+                return None;
+            }
+            let unlisted = Unlisted { cgroup: cgroup.to_owned(), sandbox: sandbox.clone() };
+            Some(Owner { uid: Arc::clone(uid), is_payload: true, unlisted: Some(unlisted.into()) })
+        })
     }
 
     /// What a cgroup without an owner counts as; `pods_only` says that nothing but pods may be ended.
     pub(super) fn standing(&self, stranger: Stranger<'_>, pods_only: bool) -> Standing {
-        let Stranger { path, is_of_a_pod, since } = stranger;
+        let Stranger { named, is_of_a_pod, since } = stranger;
         if pods_only {
             return if self.listed.is_some() { Standing::NoWorkload } else { Standing::Unlisted };
         }
-        let id = path.ancestors().find_map(container_id);
-        let is_the_runtimes = is_of_a_pod || id.is_some_and(|id| self.ids.contains(id));
+        let id = named.ancestors().find_map(container_id);
+        if id.is_some_and(|id| self.unplaced.contains_key(id)) {
+            return Standing::Unlisted;
+        }
+        let may_be_listed = is_of_a_pod || id.is_some();
         let is_left_out = || self.listed.is_some_and(|at| at.since(since) >= LISTED_WITHIN);
-        if !is_the_runtimes && (id.is_none() || is_left_out()) {
-            Standing::Workload
-        } else {
-            Standing::Unlisted
-        }
+        if may_be_listed && !is_left_out() { Standing::Unlisted } else { Standing::Workload }
     }
 }
 
-/// The container's id in the name of its cgroup: `ID`, `RUNTIME-ID.scope` where systemd makes the cgroups, `kata_ID`.
-fn container_id(path: &Path) -> Option<&str> {
-    let name = path.file_name()?.to_str()?;
-    let name = name.strip_suffix(".scope").unwrap_or(name);
-    let id = name.rsplit(['-', '_']).next()?;
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    (id.len() == ID_LENGTH && id.bytes().all(is_hex)).then_some(id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_container_is_known_by_its_name_under_either_driver() {
-        let id = "0123456789abcdef".repeat(4);
-        for name in [
-            id.clone(),
-            format!("kubepods.slice/cri-containerd-{id}.scope"),
-            format!("kubepods/burstable/podu1/crio-{id}"),
-            format!("system.slice/docker-{id}.scope"),
-            format!("kubepods/podu1/kata_{id}"),
-        ] {
-            assert_eq!(container_id(Path::new(&name)), Some(id.as_str()), "{name}");
-        }
-        for name in [
-            "system.slice/web.service".to_owned(),
-            "podu1".to_owned(),
-            id[1..].to_owned(),
-            id.to_uppercase(),
-            format!("{id}.service"),
-            String::new(),
-        ] {
-            assert_eq!(container_id(Path::new(&name)), None, "{name}");
-        }
-    }
+/// What stands before and after `id` in the name of a cgroup.
+fn around<'a>(cgroup: &'a Path, id: &str) -> Option<(&'a str, &'a str)> {
+    cgroup.file_name()?.to_str()?.split_once(id)
 }

@@ -1,8 +1,7 @@
 //! Pods put together from what the runtime, the manifests and the cgroups tell.
 use super::*;
 use crate::clock::Boot;
-use crate::sense::runtime::PodDisk;
-use ebb_policy::snapshot::{Container, Sandbox, VolumeStats};
+use ebb_policy::snapshot::{Container, Sandbox};
 use std::path::PathBuf;
 
 fn pod(uid: &str, name: &str, ready: bool) -> PodSeen {
@@ -50,14 +49,22 @@ fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
 }
 
 fn snapshot(pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
+    snapshot_by(&Clock::anchored_now(), pods, cgroups)
+}
+
+/// Two clocks that were anchored at different moments may differ by a millisecond.
+fn snapshot_by(clock: &Clock, pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
     let mut snapshot = Snapshot::at(Time(100));
-    let measured = cgroups.iter().map(|(path, workload)| Measured {
+    let owners: Vec<_> = cgroups.iter().map(|(path, _)| pods.owner(path)).collect();
+    let measured = cgroups.iter().zip(&owners).map(|((path, workload), owner)| Measured {
         path,
+        named: path,
         since: Boot(0),
-        owner: pods.owner(path),
+        owner: owner.as_ref(),
         workload: workload.clone(),
+        fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured);
+    pods.add_workloads(&mut snapshot, measured, clock);
     pods.add_runtime(&mut snapshot);
     snapshot
 }
@@ -98,17 +105,56 @@ fn a_pod_uses_what_its_containers_and_its_sandbox_use_and_other_cgroups_stay_wor
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+/// A pod with one sandbox at a time: what is new beside a sandbox that is listed is another container.
+#[test]
+fn a_container_that_no_list_names_is_the_pods_whose_sandbox_is_listed_beside_it() {
+    const UID: &str = "770a2805-2357-495f-adcc-80291e4d7da7";
+    let of_pod = format!("kubepods/besteffort/pod{UID}");
+    let named = format!("s-{UID}");
+    let sandbox = |ready: bool| PodSeen {
+        cgroup: Some(format!("{of_pod}/{named}").into()),
+        ..pod(UID, "shop/web", ready)
+    };
+    let new = PathBuf::from(format!("{of_pod}/{ID}"));
+    let owner = |sandboxes: Vec<PodSeen>, containers: Vec<ContainerSeen>| {
+        let mut pods = Pods::default();
+        pods.observe(inventory(sandboxes, containers, &[]));
+        pods.owner(&new.join("inner"))
+    };
+    let found = owner(vec![sandbox(true)], Vec::new()).unwrap();
+    assert!(found.is_payload && &*found.uid == UID);
+    let unlisted = found.unlisted.unwrap();
+    assert_eq!(unlisted.cgroup, new);
+    assert_eq!(unlisted.sandbox, Path::new(&format!("{of_pod}/{named}")));
+    assert_eq!(owner(vec![sandbox(false)], Vec::new()), None, "it may be the next sandbox");
+    let elsewhere = PodSeen { cgroup: Some(format!("elsewhere/{named}").into()), ..sandbox(true) };
+    assert_eq!(owner(vec![elsewhere], Vec::new()), None);
+    let scope = format!("{of_pod}/crio-{named}.scope");
+    let of_crio = PodSeen { cgroup: Some(scope.into()), ..sandbox(true) };
+    assert_eq!(owner(vec![of_crio], Vec::new()), None, "that runtime names containers otherwise");
+    // The runtime has listed it, and not said where it is.
+    let listed = |state| ContainerSeen { cgroup: None, ..container(ID, UID, state) };
+    assert!(owner(vec![sandbox(true)], vec![listed(ContainerState::Running)]).is_some());
+    assert_eq!(owner(vec![sandbox(true)], vec![listed(ContainerState::Exited)]), None);
+    let mut unplaced = sandbox(true);
+    (unplaced.sandbox.id, unplaced.cgroup) = (ID.into(), None);
+    assert_eq!(owner(vec![sandbox(true), unplaced], Vec::new()), None, "it is a sandbox");
+}
+
 /// Why each of the cgroups is protected that a snapshot has as workloads of their own.
 fn protections(pods: &Pods, since: Boot, paths: &[&str]) -> Vec<Option<ProtectedReason>> {
     let mut snapshot = Snapshot::at(Time(100));
     let cgroups: Vec<_> = paths.iter().map(|path| cgroup(path, 1)).collect();
-    let measured = cgroups.iter().map(|(path, workload)| Measured {
+    let owners: Vec<_> = cgroups.iter().map(|(path, _)| pods.owner(path)).collect();
+    let measured = cgroups.iter().zip(&owners).map(|((path, workload), owner)| Measured {
         path,
+        named: path,
         since,
-        owner: pods.owner(path),
+        owner: owner.as_ref(),
         workload: workload.clone(),
+        fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured);
+    pods.add_workloads(&mut snapshot, measured, &Clock::anchored_now());
     let own = snapshot.workloads.iter().filter(|workload| workload.key.name.starts_with("/"));
     own.map(|workload| workload.protected).collect()
 }
@@ -159,32 +205,57 @@ fn a_listed_container_whose_cgroup_is_not_told_is_never_a_workload_of_its_own() 
 }
 
 #[test]
-fn what_has_a_pods_name_is_for_ending_only_when_the_runtime_has_told_of_it() {
+fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own() {
     let mut pods = Pods::default();
     pods.expect_runtime();
-    pods.observe(Inventory { at: Boot(u64::MAX), ..inventory(Vec::new(), Vec::new(), &[]) });
     let (path, mut workload) = cgroup("kubepods/pod0a1b/anything", 1);
     workload.key.uid = Some("0a1b".into());
+    let mut seen_at = |seconds: u64| {
+        let at = Boot(seconds * 1_000_000_000);
+        pods.observe(Inventory { at, ..inventory(Vec::new(), Vec::new(), &[]) });
+        let mut snapshot = Snapshot::at(Time(100));
+        let (owner, workload) = (None, workload.clone());
+        let measured = Measured {
+            path: &path,
+            named: &path,
+            since: Boot(0),
+            owner,
+            workload,
+            fate: Fate::Runs,
+        };
+        pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::anchored_now());
+        snapshot.workloads[0].protected
+    };
+    assert_eq!(seen_at(59), Some(ProtectedReason::Unlisted), "the runtime may still list it");
+    assert_eq!(seen_at(60), None);
+}
+
+/// A name of their own choice hides nobody from a minute's memory shortage.
+#[test]
+fn a_containers_name_that_a_user_chose_does_not_wait_for_the_runtime() {
+    let mut pods = Pods::default();
+    pods.expect_runtime();
+    let (path, workload) = cgroup(&format!("user.slice/user@7.service/docker-{ID}.scope"), 1);
+    let named = Path::new("user.slice/user@7.service");
     let mut snapshot = Snapshot::at(Time(100));
-    let measured = Measured { path: &path, since: Boot(0), owner: None, workload };
-    pods.add_workloads(&mut snapshot, [measured].into_iter());
-    assert_eq!(snapshot.workloads[0].protected, Some(ProtectedReason::Unlisted));
+    let measured =
+        Measured { path: &path, named, since: Boot(0), owner: None, workload, fate: Fate::Runs };
+    pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::anchored_now());
+    assert_eq!(snapshot.workloads[0].protected, None);
 }
 
 #[test]
-fn a_pod_is_kept_for_a_protected_container_or_for_none_running_and_not_for_its_sandbox() {
-    let pods = one_pod();
-    let protected = |path| {
-        let (path, mut workload) = cgroup(path, 1);
-        workload.protected = Some(ProtectedReason::Runtime);
-        (path, workload)
-    };
+fn a_container_that_is_protected_does_not_protect_the_other_containers_of_its_pod() {
+    let mut pods = Pods::default();
+    let running = |id| container(id, "u1", ContainerState::Running);
+    let both = vec![running("c1"), running("c2")];
+    pods.observe(inventory(vec![pod("u1", "shop/web", true)], both, &[]));
+    let (path, mut spared) = cgroup("kubepods/podu1/c1", 1);
+    spared.protected = Some(ProtectedReason::OomScoreAdj);
+    let other = || cgroup("kubepods/podu1/c2", 1);
     let of = |cgroups| snapshot(&pods, cgroups).workloads[0].protected;
-    let sandbox = || protected("kubepods/podu1/s-u1");
-    assert_eq!(of(vec![sandbox(), cgroup("kubepods/podu1/c1", 1)]), None);
-    assert_eq!(of(vec![protected("kubepods/podu1/c1")]), Some(ProtectedReason::Runtime));
-    assert_eq!(of(vec![sandbox()]), Some(ProtectedReason::NothingRuns));
-    assert_eq!(of(Vec::new()), Some(ProtectedReason::NothingRuns));
+    assert_eq!(of(vec![(path.clone(), spared.clone()), other()]), None);
+    assert_eq!(of(vec![(path, spared)]), Some(ProtectedReason::OomScoreAdj));
 }
 
 /// There would be nothing to end of it, again and again.
@@ -251,7 +322,7 @@ fn a_static_pod_is_found_under_its_name_without_the_nodes() {
 #[test]
 fn what_ebb_has_ended_counts_as_evicted_until_nothing_of_it_is_left() {
     let mut pods = one_pod();
-    pods.note_evicted("u1");
+    pods.note_evicted("u1", std::iter::empty());
     pods.observe(inventory(
         vec![pod("u1", "shop/web", false)],
         vec![container("c1", "u1", ContainerState::Exited)],
@@ -259,6 +330,7 @@ fn what_ebb_has_ended_counts_as_evicted_until_nothing_of_it_is_left() {
     ));
     let seen = snapshot(&pods, Vec::new());
     assert!(seen.workloads[0].evicted && seen.workloads[0].is_finished());
+    assert_eq!(pods.names().len(), 1, "what it has on disk is measured until it is gone");
     assert_eq!(seen.exited, ["c1"], "c0 is gone from the list");
     pods.observe(inventory(Vec::new(), Vec::new(), &[]));
     pods.observe(inventory(vec![pod("u1", "shop/web", true)], Vec::new(), &[]));
@@ -281,6 +353,89 @@ fn an_evicted_pod_that_has_another_sandbox_was_started_again() {
 }
 
 #[test]
+fn an_evicted_pod_that_has_another_container_was_started_again_in_its_sandbox() {
+    let mut pods = one_pod();
+    pods.note_evicted("u1", std::iter::empty());
+    let dead = container("c1", "u1", ContainerState::Exited);
+    let list = |containers| inventory(vec![pod("u1", "shop/web", true)], containers, &[]);
+    pods.observe(list(vec![dead.clone()]));
+    assert_eq!(pods.only_sandboxes_left(), ["u1"]);
+    let next = container("c2", "u1", ContainerState::Running);
+    pods.observe(list(vec![dead.clone(), next]));
+    assert!(pods.evicted().is_empty());
+    let next = container("c2", "u1", ContainerState::Exited);
+    pods.observe(list(vec![dead, next]));
+    assert!(pods.only_sandboxes_left().is_empty(), "it ended by itself");
+}
+
+#[test]
+fn what_an_evicted_pod_left_behind_stays_while_its_kubelet_or_its_manifest_is_there() {
+    let ended = || {
+        let containers = vec![container("c1", "u1", ContainerState::Exited)];
+        inventory(vec![pod("u1", "shop/web", false)], containers, &["c1"])
+    };
+    let evicted = || {
+        let mut pods = one_pod();
+        pods.note_evicted("u1", std::iter::empty());
+        pods
+    };
+    let mut alone = evicted();
+    alone.observe(ended());
+    assert!(snapshot(&alone, Vec::new()).workloads[0].evicted);
+    let mut beside_a_kubelet = evicted();
+    beside_a_kubelet.set_pods_only(true);
+    let mut with_manifest = evicted();
+    let key = WorkloadKey { name: "shop/web".into(), ..WorkloadKey::default() };
+    with_manifest.observe_manifests(vec![Workload { key, ..Workload::default() }]);
+    for mut pods in [beside_a_kubelet, with_manifest] {
+        pods.observe(ended());
+        let left = &snapshot(&pods, Vec::new()).workloads[0];
+        assert!(!left.evicted && !left.is_finished() && pods.is_anothers("u1"));
+        pods.observe_manifests(Vec::new());
+        let left = &snapshot(&pods, Vec::new()).workloads[0];
+        assert!(left.deleted && left.is_finished(), "its manifest is gone");
+    }
+}
+
+/// A container that has been killed stays in the runtime's list for a moment, and its cgroup longer.
+#[test]
+fn a_pod_is_judged_by_what_runs_and_not_by_what_is_on_its_way_out() {
+    let mut pods = Pods::default();
+    pods.observe(inventory(
+        vec![pod("u1", "shop/web", true)],
+        vec![
+            container("c1", "u1", ContainerState::Running),
+            container("c2", "u1", ContainerState::Running),
+        ],
+        &[],
+    ));
+    let of = |fates: [(Fate, bool); 2]| {
+        let mut snapshot = Snapshot::at(Time(100));
+        let paths = [("kubepods/podu1/c1", 1000), ("kubepods/podu1/c2", 10)];
+        let cgroups = paths.map(|(path, usage)| cgroup(path, usage));
+        let owners = paths.map(|(path, _)| pods.owner(Path::new(path)));
+        let seen = cgroups.iter().zip(&owners).zip(fates);
+        let measured = seen.map(|(((path, workload), owner), (fate, lives))| {
+            let protected = (!lives).then_some(ProtectedReason::NothingRuns);
+            let workload = Workload { protected, ..workload.clone() };
+            let owner = owner.as_ref();
+            Measured { path, named: path, since: Boot(0), owner, workload, fate }
+        });
+        let running = pods.add_workloads(&mut snapshot, measured, &Clock::anchored_now());
+        let usage = snapshot.workloads[0].stats.as_ref().and_then(|stats| stats.memory?.usage);
+        (running.contains("u1"), snapshot.workloads[0].protected, usage)
+    };
+    let nothing = Some(ProtectedReason::NothingRuns);
+    use Fate::{Runs, Terminated, Terminating};
+    assert_eq!(of([(Runs, true), (Runs, true)]), (true, None, Some(1010)));
+    assert_eq!(of([(Terminating, true), (Runs, true)]), (true, None, Some(10)));
+    assert_eq!(of([(Terminated, true), (Runs, true)]), (true, None, Some(10)));
+    assert_eq!(of([(Terminating, true), (Terminating, true)]), (false, None, Some(1010)));
+    assert_eq!(of([(Terminated, true), (Terminated, true)]), (false, nothing, None));
+    assert_eq!(of([(Runs, false), (Runs, false)]), (false, nothing, Some(1010)));
+}
+
+#[test]
 fn the_containers_that_run_are_what_is_ended_and_the_sandbox_never_is() {
     let pods = one_pod();
     let payloads = pods.payloads("u1", Path::new("/cg"), |path| {
@@ -290,22 +445,24 @@ fn the_containers_that_run_are_what_is_ended_and_the_sandbox_never_is() {
     assert_eq!(pods.parts("u1"), (vec!["c1".to_owned()], vec!["s-u1".to_owned()]));
 }
 
+fn figure(bytes: u64, at: u64) -> Figure {
+    let usage = FsUsage { used_bytes: Some(bytes), inodes_used: Some(1) };
+    Figure { usage, at: Boot(at) }
+}
+
 #[test]
 fn disk_is_the_sum_of_layers_logs_and_volumes_and_unknown_without_any() {
     let mut pods = one_pod();
     assert_eq!(snapshot(&pods, Vec::new()).workloads[0].stats, None);
-    let used = |bytes| FsUsage { used_bytes: Some(bytes), inodes_used: Some(1) };
+    let used = |bytes| figure(bytes, 5);
     pods.observe_usage(DiskUsage {
         layers: [("c1".to_owned(), used(10)), ("c0".to_owned(), used(20))].into(),
         pods: [(
             "u1".to_owned(),
-            PodDisk {
+            PodSizes {
                 logs: [("main".to_owned(), used(100))].into(),
-                volumes: vec![VolumeStats {
-                    name: "v".into(),
-                    used_bytes: Some(1000),
-                    inodes_used: None,
-                }],
+                volumes: [("v".to_owned(), used(1000))].into(),
+                volume_names: vec!["v".to_owned()],
             },
         )]
         .into(),
@@ -319,4 +476,42 @@ fn disk_is_the_sum_of_layers_logs_and_volumes_and_unknown_without_any() {
         Some(FsUsage { used_bytes: Some(30), inodes_used: Some(2) })
     );
     assert_eq!(stats.memory, None);
+}
+
+#[test]
+fn volumes_are_the_pods_own_without_any_manifest_and_what_was_measured_last_counts() {
+    let mut pods = one_pod();
+    let sizes = |volume: Option<Figure>| PodSizes {
+        volumes: volume.map(|figure| ("v".to_owned(), figure)).into_iter().collect(),
+        volume_names: vec!["v".to_owned()],
+        ..PodSizes::default()
+    };
+    pods.observe_sizes([("u1".to_owned(), sizes(Some(figure(2000, 9_000_000))))].into());
+    let walked = [("u1".to_owned(), sizes(Some(figure(1000, 4_000_000))))].into();
+    pods.observe_usage(DiskUsage { layers: BTreeMap::new(), pods: walked });
+    let seen = snapshot(&pods, Vec::new());
+    let pod = &seen.workloads[0];
+    assert_eq!(pod.volumes.len(), 1);
+    assert!(pod.volumes[0].is_local());
+    let stats = pod.stats.as_ref().unwrap();
+    assert_eq!(stats.volumes[0].used_bytes, Some(2000), "what is older does not replace it");
+    // It is there and too large to be told at once: unknown, not gone and not small.
+    let usage = pods.usage.as_mut().unwrap();
+    usage.pods.clear();
+    pods.observe_sizes([("u1".to_owned(), sizes(None))].into());
+    let seen = snapshot(&pods, Vec::new());
+    assert_eq!(seen.workloads[0].volumes.len(), 1);
+    assert!(seen.workloads[0].stats.as_ref().is_none_or(|stats| stats.volumes.is_empty()));
+}
+
+#[test]
+fn figures_on_disk_are_as_old_as_the_oldest_of_them() {
+    let mut pods = one_pod();
+    let layers =
+        [("c1".to_owned(), figure(10, 7_000_000)), ("c0".to_owned(), figure(20, 3_000_000))];
+    pods.observe_usage(DiskUsage { layers: layers.into(), pods: BTreeMap::new() });
+    let clock = Clock::anchored_now();
+    let seen = snapshot_by(&clock, &pods, Vec::new());
+    let stats = seen.workloads[0].stats.as_ref().unwrap();
+    assert_eq!(stats.disk_observed_at, Some(clock.time(Boot(3_000_000))));
 }

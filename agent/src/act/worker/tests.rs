@@ -1,0 +1,130 @@
+//! The threads as a whole: one that hangs, and a loop that hangs.
+
+use super::super::end::{Ended, Hand};
+use super::super::marks::Marks;
+use super::super::pidfd::PidFd;
+use super::super::tests::{LITTLE, NEED, PLENTY, actor, end, sleeper};
+use super::super::victim::Victim;
+use super::super::{Method, Mode, Need};
+use super::*;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::sync::mpsc::{Sender as Notify, channel};
+
+/// A hand that tells when it is asked to kill, and hangs until it is let go.
+struct Hangs {
+    began: Notify<()>,
+    let_go: Mutex<Receiver<()>>,
+}
+
+impl Hand for Hangs {
+    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
+        self.began.send(()).unwrap();
+        let _ = self.let_go.lock().unwrap().recv();
+        Ok((Ended { method: Method::Signal, at: Boot::now() }, Vec::new()))
+    }
+
+    fn terminate(&self, _: Victim) -> io::Result<Ended> {
+        unreachable!("nobody is asked to")
+    }
+
+    fn step(&self, _: Victim, _: Rung, _: &Marks) -> io::Result<Ended> {
+        unreachable!("nobody is slowed down")
+    }
+}
+
+fn crew(quick: Actor) -> (Vec<tempfile::TempDir>, Crew) {
+    let (proc, spare) = actor(LITTLE, Mode::Enforce);
+    let (slow_proc, slow) = actor(LITTLE, Mode::DryRun);
+    (vec![proc, slow_proc], Crew { quick, spares: vec![spare], slow })
+}
+
+fn job(number: u64, target: &Target) -> Job {
+    Job { number, target: target.clone(), step: Step::Kill, need: Some(NEED) }
+}
+
+#[test]
+fn a_thread_that_hangs_while_it_kills_is_taken_over_from_and_the_next_job_is_done() {
+    let (first_child, first) = sleeper();
+    let (mut second_child, second) = sleeper();
+    let (_proc, mut quick) = actor(LITTLE, Mode::Enforce);
+    let (began, begun) = channel();
+    let (let_go, hung) = channel();
+    quick.hand = Box::new(Hangs { began, let_go: Mutex::new(hung) });
+    let (_procs, crew) = crew(quick);
+    let (results, mut told) = tokio::sync::mpsc::channel(8);
+    let jobs = start(crew, Arc::default(), results).unwrap();
+    jobs.give(job(1, &first)).unwrap();
+    begun.recv().unwrap();
+    jobs.give(job(2, &second)).unwrap();
+    let acted = told.blocking_recv().unwrap();
+    assert_eq!(acted.job.number, 1);
+    assert!(matches!(acted.result, Err(NotDone::Hung)), "{acted:?}");
+    let acted = told.blocking_recv().unwrap();
+    assert_eq!((acted.job.number, acted.result.is_ok()), (2, true), "{acted:?}");
+    assert_eq!(second_child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    // The one that comes back says what it did after all, and can take over in its turn.
+    drop(let_go);
+    let acted = told.blocking_recv().unwrap();
+    assert_eq!((acted.job.number, acted.result.is_ok()), (1, true), "{acted:?}");
+    end(first_child);
+}
+
+#[test]
+fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
+    let (mut hog_child, hog) = sleeper();
+    let (mut other_child, other) = sleeper();
+    let (_proc, quick) = actor(LITTLE, Mode::Enforce);
+    let (_procs, crew) = crew(quick);
+    let (results, mut told) = tokio::sync::mpsc::channel(8);
+    let lifeline = Arc::new(Lifeline::default());
+    let _jobs = start(crew, Arc::clone(&lifeline), results).unwrap();
+    let gone = Target::Process { pid: i32::MAX, start: 1 };
+    lifeline.leave(Some(LastResort { need: NEED, targets: vec![gone, hog.clone(), other] }));
+    lifeline.beat(Duration::ZERO);
+    // And is never heard of again.
+    let acted = told.blocking_recv().unwrap();
+    assert!(acted.by_watchdog && acted.result.is_ok(), "{acted:?}");
+    assert_eq!(acted.job.target, hog);
+    assert_eq!(hog_child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert!(other_child.try_wait().unwrap().is_none(), "one at a time");
+    lifeline.beat(Duration::from_secs(3600));
+    end(other_child);
+}
+
+#[test]
+fn nobody_is_killed_in_place_of_a_stuck_loop_without_need() {
+    let (mut child, target) = sleeper();
+    let resort = LastResort { need: NEED, targets: vec![target.clone()] };
+    let (_proc, mut plenty) = actor(PLENTY, Mode::Enforce);
+    assert!(watchdog::stand_in(&resort, &mut plenty, &mut None).is_none());
+    let (_proc, mut unknown) = actor("MemTotal: 1000 kB\n", Mode::Enforce);
+    assert!(watchdog::stand_in(&resort, &mut unknown, &mut None).is_none());
+    assert!(child.try_wait().unwrap().is_none());
+    let (_proc, mut little) = actor(LITTLE, Mode::Enforce);
+    let none = LastResort { need: Need::MemoryBelow { bytes: 1 }, targets: vec![target] };
+    assert!(watchdog::stand_in(&none, &mut little, &mut None).is_none());
+    end(child);
+}
+
+#[test]
+fn nobody_goes_in_place_of_an_exiting_candidate_until_that_takes_too_long() {
+    let (mut child, second) = sleeper();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();
+    std::fs::write(dir.path().join("cgroup.events"), "populated 1\n").unwrap();
+    let id = dir.path().metadata().unwrap().ino();
+    let exiting = Target::Cgroup { id, path: dir.path().to_owned() };
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let resort = LastResort { need: NEED, targets: vec![exiting.clone(), second.clone()] };
+    let mut awaited = None;
+    for _ in 0..2 {
+        assert!(watchdog::stand_in(&resort, &mut actor, &mut awaited).is_none());
+        assert!(child.try_wait().unwrap().is_none(), "it went in its place");
+    }
+    let (_, since) = awaited.as_mut().unwrap();
+    *since = Boot(since.0.saturating_sub(10_000_000_000));
+    let acted = watchdog::stand_in(&resort, &mut actor, &mut awaited).unwrap();
+    assert_eq!(acted.job.target, second);
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}

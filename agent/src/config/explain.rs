@@ -1,0 +1,108 @@
+//! What a configuration means in full: every setting in force, also those that no file shows because they were left out.
+
+use super::{Config, Node, Placed, tree};
+use ebb_policy::Millis;
+use ebb_policy::plan::Strength;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// One setting in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    /// Its key, as the file has it; ebb's own begin with `ebb.`.
+    pub key: String,
+    /// Its value, as it would be written.
+    pub value: String,
+    /// The file says so; otherwise it is the default, or follows from one.
+    pub given: bool,
+}
+
+impl Config {
+    /// Every setting in force on eviction and collection, and ebb's own; `file` is where the configuration came from.
+    #[must_use]
+    pub fn explain(&self, file: Option<&Path>) -> Vec<Setting> {
+        let given = given(file);
+        let setting = |key: &str, value: String| {
+            let section = key.split('[').next().unwrap_or(key);
+            Setting { key: key.to_owned(), value, given: given.contains(section) }
+        };
+        let mut settings = self.thresholds(&given);
+        settings.extend(self.kubelets().into_iter().map(|(key, value)| setting(key, value)));
+        settings.extend(self.print_own().into_iter().map(|(key, place)| {
+            let value = serde_json::to_string(&place).unwrap_or_default();
+            setting(&format!("ebb.{key}"), value.trim_matches('"').to_owned())
+        }));
+        settings
+    }
+
+    fn thresholds(&self, given: &BTreeSet<String>) -> Vec<Setting> {
+        let setting = |threshold: &ebb_policy::limits::Threshold| {
+            let (field, map) = match threshold.list {
+                Strength::Hard => ("evictionHard", &self.eviction.eviction_hard),
+                Strength::Soft => ("evictionSoft", &self.eviction.eviction_soft),
+            };
+            let signal = threshold.signal.name();
+            let is_written = map.as_ref().is_some_and(|map| map.contains_key(signal));
+            let grace = match threshold.grace {
+                Millis(0) => String::new(),
+                grace => format!(", after {grace}"),
+            };
+            Setting {
+                key: format!("{field}[{signal:?}]"),
+                value: format!("{}{grace}", threshold.id().value),
+                given: is_written && given.contains(field),
+            }
+        };
+        self.limits.thresholds().iter().map(setting).collect()
+    }
+
+    /// The kubelet's fields, with the kubelet's defaults where nothing was written.
+    fn kubelets(&self) -> Vec<(&'static str, String)> {
+        let (limits, raw) = (&self.limits, &self.eviction);
+        let (dead, images) = (limits.container_gc(), limits.image_gc());
+        let or_all = |count: Option<u64>| count.map_or("-1".to_owned(), |count| count.to_string());
+        let enforced = raw.enforce_node_allocatable.clone();
+        let enforced = enforced.unwrap_or_else(|| vec!["pods".to_owned()]);
+        let cgroups = &self.cgroups.options;
+        vec![
+            ("enforceNodeAllocatable", format!("[{}]", enforced.join(", "))),
+            (
+                "mergeDefaultEvictionSettings",
+                raw.merge_default_eviction_settings.unwrap_or(false).to_string(),
+            ),
+            ("evictionPressureTransitionPeriod", limits.pressure_transition_period().to_string()),
+            ("evictionMaxPodGracePeriod", limits.max_pod_grace().to_string()),
+            ("localStorageCapacityIsolation", limits.local_storage_isolation().to_string()),
+            ("imageGCHighThresholdPercent", images.high_percent.to_string()),
+            ("imageGCLowThresholdPercent", images.low_percent.to_string()),
+            ("imageMinimumGCAge", images.min_age.to_string()),
+            ("imageMaximumGCAge", images.max_age.unwrap_or(Millis(0)).to_string()),
+            ("minimumContainerTTLDuration", dead.min_age.to_string()),
+            ("maximumDeadContainersPerContainer", or_all(dead.max_per_container)),
+            ("maximumDeadContainers", or_all(dead.max_containers)),
+            ("podPidsLimit", or_all(cgroups.pod_pids_limit)),
+            ("cpuCFSQuota", cgroups.cfs_quota.to_string()),
+            ("cpuCFSQuotaPeriod", format!("{}us", cgroups.cfs_period_us)),
+        ]
+    }
+}
+
+/// The keys that a file has, ebb's own as `ebb.KEY`; none without a file.
+fn given(file: Option<&Path>) -> BTreeSet<String> {
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+    let root = tree(&text).unwrap_or_else(|_| Node::Null.into());
+    let keys = |place: &Placed| match &place.node {
+        Node::Map(entries) => entries.clone(),
+        _ => Vec::new(),
+    };
+    let mut given = BTreeSet::new();
+    for (key, place) in keys(&root) {
+        if key == "ebb" {
+            given.extend(keys(&place).into_iter().map(|(own, _)| format!("ebb.{own}")));
+        }
+        given.insert(key);
+    }
+    given
+}

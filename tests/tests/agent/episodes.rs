@@ -1,0 +1,22 @@
+//! The whole agent: an episode's record says how everything ended that was done in it.
+
+use crate::fake_node::{FakeNode, wait_for};
+use crate::{CONFIG, config, start};
+
+#[test]
+fn an_episode_whose_memory_is_back_waits_to_tell_the_end_of_its_victim() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    // Its processes do not go, though its memory does: nobody empties it here.
+    node.set_available(1500);
+    let recovered = agent.wait("recovered");
+    let what: Vec<_> =
+        recovered["timeline"].as_array().unwrap().iter().map(|moment| &moment["what"]).collect();
+    let has = |what_is: &str| what.iter().any(|what| *what == what_is);
+    assert!(has("killed") && has("still there past its deadline"), "{what:?}");
+    agent.stop();
+}

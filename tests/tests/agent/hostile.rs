@@ -1,0 +1,218 @@
+//! Workloads that try to be taken for something else, and what the whole agent does about them.
+
+use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
+use crate::lab::{self, Lab};
+use crate::{CONFIG, config, start};
+use ebb_tests::runtime::Flavour;
+use serde_json::Value;
+use std::time::Instant;
+
+/// What procfs says of a user's process of that name.
+fn users_process(node: &FakeNode, cgroup: &FakeCgroup, name: &str) {
+    let pid = cgroup.pid();
+    let stat = format!(
+        "{pid} ({name}) S 1 17 17 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 1 0 7 1000000 250 1 0"
+    );
+    node.add_process(
+        pid,
+        &[
+            ("comm", &format!("{name}\n")),
+            ("stat", &stat),
+            ("status", "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n"),
+            ("oom_score_adj", "0\n"),
+        ],
+    );
+}
+
+/// A leak at `path` is killed, and the innocent beside it is not.
+fn is_killed(path: &str, name: &str) {
+    let mut node = FakeNode::new();
+    let leak = node.add(path, 1500);
+    users_process(&node, &leak, name);
+    let innocent = node.add("apps/web", 100);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&leak, 1500);
+    node.set_available(60);
+    wait_for(&format!("the kill of {name} at {path}"), || leak.is_killed());
+    agent.stop();
+    assert!(!innocent.is_killed());
+}
+
+#[test]
+fn a_leak_that_calls_itself_as_a_daemon_does_is_killed() {
+    for name in ["pause", "kubelet"] {
+        is_killed("system.slice/leak.service", name);
+    }
+}
+
+#[test]
+fn a_leak_in_a_users_unit_with_a_daemons_name_is_killed() {
+    let users = "user.slice/user-1000.slice/user@1000.service";
+    is_killed(&format!("{users}/kubelet.service"), "leak");
+}
+
+/// The kernel has one `cgroup.kill` for all that is below; here it is that of the cgroup at which following ends.
+#[test]
+fn a_leak_in_seventy_nested_cgroups_is_killed() {
+    let mut node = FakeNode::new();
+    let mut path = String::from("apps");
+    let mut deepest = Vec::new();
+    for _ in 0..70 {
+        path.push_str("/n");
+        deepest.push(node.add(&path, 1500));
+    }
+    // The process is in the last one.
+    for cgroup in deepest.iter().rev().skip(1) {
+        cgroup.has_no_process_of_its_own();
+    }
+    let innocent = node.add("system.slice/web.service", 100);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the kill", || deepest.iter().any(FakeCgroup::is_killed));
+    node.set_available(1500);
+    deepest.iter().for_each(FakeCgroup::empty);
+    agent.stop();
+    assert!(!innocent.is_killed());
+}
+
+#[test]
+fn whose_members_cannot_be_read_is_not_killed_and_the_record_says_why() {
+    let mut node = FakeNode::new();
+    let elsewhere = node.add("apps/elsewhere", 1500);
+    elsewhere.lists("0\n0\n");
+    let second = node.add("apps/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&second, 1500);
+    node.set_available(60);
+    let refused = agent.wait("notDone");
+    wait_for("the kill of another", || second.is_killed());
+    agent.stop();
+    assert!(refused["why"].as_str().unwrap().contains("cannot be read"), "{refused}");
+    assert!(!elsewhere.is_killed());
+}
+
+/// Since Linux 7.0 a process that exits is no longer listed while it holds its memory still.
+#[test]
+fn nobody_goes_in_place_of_what_is_exiting_unless_that_takes_too_long() {
+    let mut node = FakeNode::new();
+    let exiting = node.add("apps/exiting", 1500);
+    let second = node.add("apps/second", 1000);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    exiting.lists("");
+    node.set_available(60);
+    wait_for("the kill of another", || second.is_killed());
+    second.empty();
+    node.gives_back(&exiting, 1500);
+    let records = agent.stop();
+    let at = |what: &str, is_it: &dyn Fn(&Value) -> bool| {
+        let found = records.iter().position(is_it);
+        found.unwrap_or_else(|| panic!("no record of {what} in {records:#?}"))
+    };
+    let refused = at("the refusal", &|record| record["event"] == "notDone");
+    let why = records[refused]["why"].as_str().unwrap();
+    assert!(why.contains("exiting"), "{why}");
+    let stuck = at("the deadline", &|r| r["event"] == "departed" && r["fate"] == "stuck");
+    let killed = at("the kill", &|record| record["event"] == "acted");
+    assert!(refused < stuck && stuck < killed, "{records:#?}");
+}
+
+/// Whoever protected it has gone: what it left is a candidate like any other.
+#[test]
+fn a_refusal_is_not_remembered_for_the_life_of_the_cgroup() {
+    let mut node = FakeNode::new();
+    let leak = node.add("apps/leak", 1500);
+    // Beyond the first ones, which are looked at when it is found.
+    let list: String = (0..9).map(|n| format!("{}\n", leak.pid() + n)).collect();
+    leak.lists(&list);
+    let ninth = leak.pid() + 8;
+    node.add_process(ninth, &[("oom_score_adj", "-1000\n")]);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&leak, 1500);
+    node.set_available(60);
+    let refused = agent.wait("notDone");
+    let began = Instant::now();
+    assert!(refused["why"].as_str().unwrap().contains("-1000"), "{refused}");
+    assert!(!leak.is_killed());
+    node.add_process(ninth, &[("oom_score_adj", "0\n")]);
+    wait_for("the kill", || leak.is_killed());
+    let records = agent.stop();
+    let refusals = records.iter().filter(|record| record["event"] == "notDone").count();
+    // One that was under way when the first was told, and one when it was over.
+    let may_be = usize::try_from(began.elapsed().as_secs()).unwrap() + 3;
+    assert!(refusals <= may_be, "at most once a second: {refusals}, not {may_be}");
+}
+
+/// The cgroup of a killed workload stays until somebody removes it.
+#[test]
+fn a_cgroup_that_has_been_emptied_is_not_chosen_again() {
+    let mut node = FakeNode::new();
+    let leak = node.add("apps/leak", 1500);
+    let second = node.add("apps/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the kill", || leak.is_killed());
+    leak.empty();
+    wait_for("the next, since the memory is still short", || second.is_killed());
+    second.empty();
+    agent.wait("holding");
+    node.set_available(1500);
+    agent.wait("recovered");
+    let records = agent.stop();
+    let planned = records.iter().filter(|record| record["event"] == "planned");
+    let chosen: Vec<&Value> = planned.flat_map(|p| p["evict"].as_array().unwrap()).collect();
+    assert_eq!(chosen.len(), 2, "{chosen:?}");
+}
+
+/// A pod of two containers, each with ten processes, of which the last of the first container has a score of -1000.
+fn half_protected(lab: &mut Lab) -> (FakeCgroup, FakeCgroup, FakeCgroup) {
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let pod = lab.pod("web", &image, 100);
+    let second = lab.world().add_container(&pod.sandbox, "second", &image);
+    let beside = pod.payload.path.parent().unwrap().join(second);
+    let beside = beside.strip_prefix(lab.node.cgroups()).unwrap().to_str().unwrap().to_owned();
+    let second = lab.node.add(&beside, 1500);
+    let list: String = (0..10).map(|n| format!("{}\n", pod.payload.pid() + n)).collect();
+    pod.payload.lists(&list);
+    lab.node.add_process(pod.payload.pid() + 9, &[("oom_score_adj", "-1000\n")]);
+    (pod.payload, second, pod.pause)
+}
+
+#[test]
+fn a_protected_container_keeps_itself_and_the_sandbox_and_not_the_leak_beside_it() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let (protected, leak, sandbox) = half_protected(&mut lab);
+    let config = config(lab::CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.node.gives_back_when_killed(&leak, 1500);
+    lab.node.set_available(60);
+    wait_for("the kill of the leak", || leak.is_killed());
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!protected.is_killed() && !sandbox.is_killed());
+    assert_eq!(lab.world().count("StopPodSandbox"), 0, "the protected one lives in it");
+}
+
+#[test]
+fn the_runtime_is_not_asked_to_stop_a_container_with_a_protected_process() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let (protected, leak, _) = half_protected(&mut lab);
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 1\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+    );
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.node.gives_back_when_killed(&leak, 1500);
+    lab.node.set_available(60);
+    wait_for("the kill of the leak, its grace over", || leak.is_killed());
+    agent.wait("recovered");
+    agent.stop();
+    assert!(!protected.is_killed());
+    assert_eq!(lab.world().count("StopContainer"), 0);
+}

@@ -1,0 +1,91 @@
+//! A configuration that is read while the agent runs: obeyed whole, or refused whole with the field that cannot change.
+
+use crate::fake_node::{FakeNode, wait_for};
+use crate::{Agent, CONFIG, config, start};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::path::Path;
+
+/// Writes another configuration and has it read.
+fn reload(agent: &mut Agent, file: &Path, text: &str) -> Value {
+    std::fs::write(file, text).unwrap();
+    ask(agent)
+}
+
+fn ask(agent: &mut Agent) -> Value {
+    kill(Pid::from_raw(agent.child.id().try_into().unwrap()), Signal::SIGHUP).unwrap();
+    agent.wait("reloaded")
+}
+
+#[test]
+fn what_cannot_change_while_ebb_runs_refuses_the_whole_configuration_by_name() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &[]);
+    let incidents = tempfile::tempdir().unwrap();
+    let dir = format!("ebb.incidents = \"{} (keep 100)\"", incidents.path().display());
+    for (own, said) in [
+        ("enforce: true", "ebb.enforce = \"true\": it cannot change while ebb runs, and is false"),
+        ("memoryAvailable: workingSet", "ebb.memoryAvailable = \"workingSet\": it cannot change"),
+        (&format!("incidents: {{directory: {}}}", incidents.path().display()), &dir),
+    ] {
+        // The threshold changes with it, so that half a configuration would be seen.
+        let own = if own.starts_with("memoryAvailable") {
+            own.to_owned()
+        } else {
+            format!("memoryAvailable: memAvailable\n  {own}")
+        };
+        let text = format!("evictionHard:\n  memory.available: 3Gi\nebb:\n  {own}\n");
+        let answer = reload(&mut agent, config.path(), &text);
+        assert_eq!(answer["accepted"], false, "{answer}");
+        let errors = answer["errors"].to_string().replace("\\\"", "\"");
+        assert!(errors.contains(said), "{said} is not in {errors}");
+        assert!(answer["thresholds"].to_string().contains("100Mi"), "the old ones stay: {answer}");
+    }
+    // Asked again, it is refused again: what stands in the file is still not what is obeyed.
+    assert_eq!(ask(&mut agent)["accepted"], false);
+    node.set_available(1000);
+    // Back to what can be obeyed; only that is.
+    let answer = reload(&mut agent, config.path(), &CONFIG.replace("100Mi", "200Mi"));
+    assert_eq!(answer["accepted"], true, "{answer}");
+    assert!(answer["thresholds"].to_string().contains("memory.available < 200Mi"), "{answer}");
+    node.set_available(150);
+    let planned = agent.wait("planned");
+    assert_eq!(planned["evict"][0]["workload"]["name"], "/apps/hog");
+    let records = agent.stop();
+    assert!(!hog.is_killed(), "a dry run stays one");
+    let planned = records.iter().filter(|record| record["event"] == "planned").count();
+    assert_eq!(planned, 1, "below 3 GiB nothing was decided");
+}
+
+#[test]
+fn a_configuration_that_the_machine_has_no_room_for_is_refused_while_running_too() {
+    let node = FakeNode::new();
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &[]);
+    for text in [
+        "evictionHard: {memory.available: 900Gi}\nebb: {memoryAvailable: memAvailable}\n",
+        "ebb: {memoryAvailable: memAvailable, spreadOwners: true}\n",
+    ] {
+        let answer = reload(&mut agent, config.path(), text);
+        assert_eq!(answer["accepted"], false, "{answer}");
+    }
+    agent.stop();
+}
+
+/// With `--enforce` on the command line, what the file says of it is no change.
+#[test]
+fn what_the_command_line_says_is_not_changed_by_the_file() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    let text = format!("{}  enforce: true\n", CONFIG.replace("100Mi", "200Mi"));
+    assert_eq!(reload(&mut agent, config.path(), &text)["accepted"], true);
+    node.set_available(150);
+    wait_for("the kill", || hog.is_killed());
+    hog.empty();
+    agent.stop();
+}

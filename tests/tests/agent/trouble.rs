@@ -1,0 +1,253 @@
+//! The whole agent when what it depends on hangs, lies or dies.
+
+use crate::fake_node::{FakeNode, wait_for};
+use crate::lab::Lab;
+use crate::{CONFIG, config, ebb, kinds, start};
+use ebb_tests::runtime::Flavour;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// Opening a pipe that nobody writes to waits for ever, as a file on a mount that hangs does.
+#[test]
+fn a_configuration_that_hangs_does_not_keep_the_loop_from_killing() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ebb.yaml");
+    std::fs::write(&file, CONFIG).unwrap();
+    let mut agent = start(&node, &file, &["--enforce"]);
+    make_hang(&file);
+    agent.signal(nix::sys::signal::Signal::SIGHUP);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    let acted = agent.wait("acted");
+    assert_eq!(acted["byWatchdog"], false, "{acted}");
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("recovered");
+    agent.stop();
+}
+
+#[test]
+fn a_changed_configuration_is_obeyed_without_a_signal() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    std::fs::write(config.path(), CONFIG.replace("100Mi", "500Mi")).unwrap();
+    assert_eq!(agent.wait("reloaded")["accepted"], true);
+    node.set_available(400);
+    wait_for("the kill by the new threshold", || hog.is_killed());
+    hog.empty();
+    agent.stop();
+}
+
+/// Puts a pipe that nobody reads or writes in the place of a file: whoever opens it waits for ever.
+fn make_hang(path: &std::path::Path) {
+    let pipe = path.with_extension("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::rename(pipe, path).unwrap();
+}
+
+#[test]
+fn a_kill_that_hangs_is_taken_over_and_the_next_candidate_is_killed() {
+    let mut node = FakeNode::new();
+    let hangs = node.add("apps/hangs", 1500);
+    let second = node.add("apps/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    make_hang(&hangs.path.join("cgroup.kill"));
+    node.set_available(60);
+    let not_done = agent.wait("notDone");
+    assert!(not_done["why"].as_str().unwrap().contains("hangs"), "{not_done}");
+    let acted = agent.wait("acted");
+    assert_eq!(acted["workload"]["name"], "/apps/second", "{acted}");
+    assert!(second.is_killed());
+    agent.kill();
+}
+
+#[test]
+fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    // So near that workloads are read every few milliseconds.
+    node.set_available(120);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    let trap = node.add("apps/trap", 1);
+    let pipe = trap.path.join("memory.current");
+    make_hang(&pipe);
+    wait_for("the loop to open it", || is_in_open(agent.child.id(), &pipe));
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    // Somebody at the other end lets the loop go on, and it tells who did it.
+    drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    let acted = agent.wait("acted");
+    assert_eq!(acted["byWatchdog"], true, "{acted}");
+    agent.kill();
+}
+
+/// Whether the first thread of the process opens that file, which only takes long where it is a pipe.
+fn is_in_open(pid: u32, file: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileExt as _;
+    let of_process = |name: &str| format!("/proc/{pid}/{name}");
+    let syscall = std::fs::read_to_string(of_process("syscall")).unwrap_or_default();
+    let mut words = syscall.split(' ');
+    let number = words.next().and_then(|number| number.parse::<i64>().ok());
+    let mut hex = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (Some(dir), Some(name)) = (hex(), hex()) else { return false };
+    if number != Some(nix::libc::SYS_openat) {
+        return false;
+    }
+    let mut read = vec![0; 4096];
+    let memory = std::fs::File::open(of_process("mem")).unwrap();
+    let length = memory.read_at(&mut read, name).unwrap_or(0);
+    let name: Vec<u8> = read.iter().take(length).copied().take_while(|byte| *byte != 0).collect();
+    let below = std::fs::read_link(of_process(&format!("fd/{dir}"))).unwrap_or_default();
+    below.join(String::from_utf8_lossy(&name).as_ref()) == file
+}
+
+#[test]
+fn manifests_that_hang_do_not_keep_a_pod_from_being_stopped() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let pod = lab.pod("hog", &image, 1500);
+    let manifests = lab.manifests(&["hog"]);
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 600\nebb:\n  mode: kubernetes\n  memoryAvailable: memAvailable\n",
+    );
+    let dir = manifests.to_str().unwrap();
+    let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", dir]);
+    agent.wait("inventory");
+    make_hang(&manifests.join("hangs.yaml"));
+    // A new container has everything listed again, the manifests first.
+    let said = agent.wait_while("degraded", || {
+        lab.world().add_container(&pod.sandbox, "another", &image);
+    });
+    assert!(said["what"].as_str().unwrap().contains("do not answer"), "{said}");
+    lab.node.set_available(60);
+    wait_for("the pod to be stopped", || lab.world().count("StopContainer") > 0);
+    agent.kill();
+}
+
+/// Kernel events told of every cgroup until now; from here on files have to.
+#[test]
+fn an_agent_that_hears_no_more_of_the_kernel_says_so_and_finds_what_is_made_later() {
+    let mut node = FakeNode::new();
+    let config = config(CONFIG);
+    let mut deaf = ebb();
+    deaf.env("EBB_TEST_KERNEL_LOST", "1");
+    let mut agent = crate::start_as(deaf, &node, config.path(), &["--enforce"]);
+    let told = agent.wait("degraded");
+    assert!(told["what"].as_str().unwrap().contains("kernel events are lost for good"), "{told}");
+    let hog = node.add("apps/hog", 1500);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.stop();
+}
+
+/// How an agent ends whose threads panic when they are asked to.
+fn panicking(thread: &str) -> Output {
+    let mut node = FakeNode::new();
+    node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    ebb()
+        .args(["run", "--output", "json", "--leave-out", "all", "--enforce", "--proc-root"])
+        .arg(node.proc())
+        .arg("--cgroup-root")
+        .arg(node.cgroups())
+        .arg("--state")
+        .arg(node.state())
+        .arg("--config")
+        .arg(config.path())
+        .env("EBB_TEST_PANIC", thread)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
+    let threads = [
+        "ebb-act",
+        "ebb-ladder",
+        "ebb-watchdog",
+        "ebb-release",
+        "ebb-config",
+        "ebb-disk",
+        "ebb-report",
+    ];
+    for thread in threads {
+        let ended = panicking(thread);
+        assert_eq!(ended.status.code(), Some(5), "{thread}: {ended:?}");
+        let said = String::from_utf8(ended.stdout).unwrap();
+        let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["event"], &last["thread"]), (&"panicked".into(), &thread.into()));
+        assert!(last["what"].as_str().unwrap().contains(thread), "{last}");
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains(&format!("thread {thread} panicked at")), "{said}");
+    }
+}
+
+#[test]
+fn a_second_agent_that_enforces_is_refused_and_a_dry_run_is_not() {
+    let node = FakeNode::new();
+    let config = config(CONFIG);
+    let first = start(&node, config.path(), &["--enforce"]);
+    let mut second = ebb();
+    second.args(["run", "--leave-out", "all", "--enforce", "--proc-root"]).arg(node.proc());
+    second.arg("--cgroup-root").arg(node.cgroups()).arg("--state").arg(node.state());
+    let second = second.output().unwrap();
+    assert_eq!(second.status.code(), Some(6), "{second:?}");
+    let said = String::from_utf8(second.stderr).unwrap();
+    let holder = format!("process {} (", first.child.id());
+    assert!(said.contains(&holder) && said.contains("--enforce"), "{said}");
+    start(&node, config.path(), &[]).stop();
+    // However the first one ends, the lock goes with it.
+    first.kill();
+    start(&node, config.path(), &["--enforce"]).stop();
+}
+
+#[test]
+fn with_fewer_descriptors_than_workloads_the_largest_is_still_found() {
+    let mut node = FakeNode::new();
+    for n in 0..150 {
+        node.add(&format!("apps/small{n}"), 1);
+    }
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let plain = ebb();
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\""]).arg(plain.get_program());
+    let mut agent = crate::start_as(few, &node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("recovered");
+    let records = agent.stop();
+    let said = records.iter().filter(|r| r["event"] == "degraded").find_map(|r| r["what"].as_str());
+    assert!(said.unwrap().contains("of 151 workloads are not held open"), "{:?}", kinds(&records));
+}
+
+#[test]
+fn limits_of_task_ids_that_are_raised_cost_nobody_anything() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let database = node.add("apps/database", 10);
+    let config = config(
+        "evictionHard:\n  memory.available: 100Mi\n  pid.available: 5%\nebb:\n  memoryAvailable: memAvailable\n",
+    );
+    let agent = start(&node, config.path(), &["--enforce"]);
+    for limit in ["pid_max", "threads-max"] {
+        std::fs::write(node.proc().join("sys/kernel").join(limit), "4194304\n").unwrap();
+    }
+    // With the limits of the start that would be nearly all.
+    std::fs::write(node.proc().join("loadavg"), "0.00 0.00 0.00 1/29900 300\n").unwrap();
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill for memory", || hog.is_killed());
+    let records = agent.stop();
+    let of_ids =
+        records.iter().filter(|r| r["event"] == "crossed" && r["signal"] == "pid.available");
+    assert_eq!(of_ids.count(), 0, "{records:#?}");
+    assert!(!database.is_killed());
+}

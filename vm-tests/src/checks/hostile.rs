@@ -1,0 +1,164 @@
+//! Workloads that do what they can to be taken for something else, and what really is protected beside them: by real processes and a real cgroup tree.
+use crate::actors::Actor;
+use crate::agent::{Agent, Settings, is};
+use crate::cgroup::Cgroup;
+use crate::init::SELF;
+use crate::node;
+use crate::registry::{Context as TestContext, Outcome};
+use crate::runner;
+use crate::scene::Scene;
+use crate::wait;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
+/// A user, and root's pendant.
+const USER: u32 = 1000;
+const USERS_TREE: &str = "work.slice/user@1000.service";
+/// Levels that a tree of its own choice is nested.
+const LEVELS: usize = 70;
+
+/// A leak, a disguise each time: it is killed, and nobody else.
+pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(3, 30)?;
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
+    let daemons = "work.slice/daemons.service".to_owned();
+    let nested = format!("work.slice/{}leak", "n/".repeat(LEVELS));
+    let rounds = [
+        ("beside processes named as daemons are", daemons, no_more as fn(&Cgroup) -> Result<()>),
+        ("in a unit of its own named kubelet", format!("{USERS_TREE}/kubelet.service"), given),
+        ("70 cgroups deep", nested, no_more),
+        ("with marks of its own", format!("{USERS_TREE}/marked.service"), marked),
+    ];
+    for (nth, (what, path, prepare)) in rounds.iter().enumerate() {
+        runner::note(test, what)?;
+        let cgroup = Cgroup::create(path)?;
+        prepare(&cgroup)?;
+        if nth == 0 {
+            for name in ["pause", "podman", "kubelet", "containerd"] {
+                Actor::start(&cgroup, &["named", name, &USER.to_string(), "idle", "1"])?;
+            }
+        }
+        let words = ["named", "leak", &USER.to_string(), "hog", "0"];
+        let mut leak = Actor::start(&cgroup, &words)?;
+        wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
+        scene.assert_peace().with_context(|| format!("a leak {what}"))?;
+        wait::until(SOON, "ebb has recovered", || {
+            let recovered = agent.records().iter().filter(|record| is(record, "recovered"));
+            recovered.count() > nth
+        })?;
+    }
+    let victims = agent.victims();
+    agent.stop()?;
+    ensure!(victims.len() == rounds.len(), "ebb acted on {victims:?}");
+    Ok(Outcome::Passed)
+}
+
+fn no_more(_: &Cgroup) -> Result<()> {
+    Ok(())
+}
+
+/// Give a unit and the manager above it to the user.
+fn given(cgroup: &Cgroup) -> Result<()> {
+    for path in [Cgroup::at(USERS_TREE).path(), cgroup.path()] {
+        chown(path, Some(USER), Some(USER))
+            .with_context(|| format!("cannot give {} away", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What an owner may write on a cgroup: marks of systemd-oomd, and all the protection that there is.
+fn marked(cgroup: &Cgroup) -> Result<()> {
+    given(cgroup)?;
+    for mark in ["user.oomd_omit", "user.oomd_avoid"] {
+        xattr::set(cgroup.path(), mark, b"1").with_context(|| format!("cannot set {mark}"))?;
+    }
+    cgroup.write("memory.low", "max")
+}
+
+/// The ninth process of the largest workload, born after ebb has looked at the others, is exempt from the OOM killer: the workload lives, the leak beside it goes.
+pub(crate) fn ninth(test: &TestContext) -> Result<Outcome> {
+    let cgroup = Cgroup::create("work.slice/nine.service")?;
+    let mut all = Vec::new();
+    for _ in 0..8 {
+        all.push(Actor::start(&cgroup, &["idle", "1"])?);
+    }
+    let settings = Settings { thresholds: THRESHOLDS, arguments: &["--enforce"], ..no_settings() };
+    let last = || {
+        all.push(Actor::start(&cgroup, &["scored", "-1000", "idle", &mib_of_half()?])?);
+        Ok(all)
+    };
+    lives(test, last, &settings, Some("oom_score_adj is -1000"))
+}
+
+/// A kubelet in a unit of no known name is known by its program, its user and its namespaces.
+pub(crate) fn kubelet(test: &TestContext) -> Result<Outcome> {
+    let settings = Settings { thresholds: THRESHOLDS, arguments: &["--enforce"], ..no_settings() };
+    lives(test, || Ok(vec![own_kubelet()?]), &settings, None)
+}
+
+/// The same without the capability to read programs and namespaces: unknown counts as protected.
+pub(crate) fn kubelet_unread(test: &TestContext) -> Result<Outcome> {
+    let arguments = &["--enforce", "--leave-out", "all"];
+    let settings =
+        Settings { thresholds: THRESHOLDS, arguments, without_bpf: true, ..no_settings() };
+    lives(test, || Ok(vec![own_kubelet()?]), &settings, None)
+}
+
+fn no_settings() -> Settings<'static> {
+    Settings::default()
+}
+
+/// Half of what is available, in MiB: more than a leak has when the threshold is crossed.
+fn mib_of_half() -> Result<String> {
+    Ok((node::meminfo("MemAvailable")? >> 21).to_string())
+}
+
+fn own_kubelet() -> Result<Actor> {
+    let program = "/run/kubelet";
+    fs::copy(SELF, program).context("cannot copy the program")?;
+    let cgroup = Cgroup::create("work.slice/own.service")?;
+    Actor::start_as(program, &cgroup, &["idle", &mib_of_half()?])
+}
+
+/// All whom `protected` starts live through a leak beside them; `refusal` is why ebb did not touch them, where it had chosen them.
+fn lives(
+    test: &TestContext,
+    protected: impl FnOnce() -> Result<Vec<Actor>>,
+    settings: &Settings<'_>,
+    refusal: Option<&str>,
+) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(2, 30)?;
+    let leaks = Cgroup::create("work.slice/leak.service")?;
+    if refusal.is_some() {
+        // However fast the leak is found to grow, it is not chosen before those that are protected.
+        let innocents =
+            ["innocent-0", "innocent-1"].map(|name| format!("work.slice/{name}.service"));
+        for cgroup in innocents.iter().map(|path| Cgroup::at(path)).chain([leaks.clone()]) {
+            xattr::set(cgroup.path(), "trusted.oomd_avoid", b"1").context("cannot mark")?;
+        }
+    }
+    let mut agent = Agent::start(test, settings)?;
+    let mut protected = protected()?;
+    let mut leak = Actor::start(&leaks, &["hog", "300"])?;
+    wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    for actor in &mut protected {
+        ensure!(actor.is_alive()?, "a protected process was killed");
+    }
+    if let Some(refusal) = refusal {
+        let refused = agent
+            .records()
+            .iter()
+            .any(|record| is(record, "notDone") && record.to_string().contains(refusal));
+        ensure!(refused, "nobody was refused for {refusal}");
+    }
+    let victims = agent.victims();
+    agent.stop()?;
+    ensure!(victims.iter().all(|v| v.ends_with("leak.service")), "ebb acted on {victims:?}");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,170 @@
+//! Evictions that something comes between: a clock that is stepped, an agent that dies, a victim that cannot die, a node on which nobody may be evicted, a runtime that hangs.
+use crate::agent::{Agent, is, victims};
+use crate::cgroup::Cgroup;
+use crate::containerd::{Daemon, GATE, Site, Wanted, open_gate};
+use crate::node;
+use crate::registry::{Context as TestContext, Outcome};
+use crate::runner;
+use crate::scene::{Scene, Workload};
+use crate::wait;
+use anyhow::{Context, Result, ensure};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(90);
+const HOUR: i64 = 3600;
+
+/// A soft threshold with ten minutes of grace is met, and the clock is stepped an hour forth and two back: nobody is evicted for it, and leaks are as ever.
+pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(2, 20)?;
+    let soft = mib_available()?.saturating_sub(10);
+    let thresholds = format!(
+        "evictionHard:\n  memory.available: \"10%\"\nevictionSoft:\n  memory.available: {soft}Mi\nevictionSoftGracePeriod:\n  memory.available: 10m\n"
+    );
+    let mut holder = Workload::start("work.slice/holder.service", &["idle", "60"])?;
+    let mut agent = Agent::enforce(test, &thresholds)?;
+    agent.wait_for(SOON, "the soft threshold is crossed", |record| is(record, "crossed"))?;
+    let mut leaks = Vec::new();
+    let mut outcome = Ok(());
+    for (n, step) in [HOUR, -2 * HOUR].into_iter().enumerate() {
+        step_clock(step)?;
+        // From its decision on the leak it is known that ebb has looked since.
+        let path = format!("work.slice/leak-{n}.service");
+        let mut leak = Workload::start(&path, &["hog", "100"])?;
+        leaks.push(leak.cgroup.name());
+        outcome = wait::until(SOON, "the leak is gone", || {
+            leak.actor.is_alive().is_ok_and(|alive| !alive)
+        });
+        let due = leaks.len();
+        outcome = outcome.and_then(|()| {
+            wait::until(SOON, "ebb has seen it go", || departures(agent.records()) == due)
+        });
+        if outcome.is_err() {
+            break;
+        }
+    }
+    step_clock(HOUR)?;
+    outcome?;
+    let records = agent.stop()?;
+    let victims = victims(&records);
+    ensure!(victims == leaks, "ebb acted on {victims:?}");
+    let acted = records.iter().filter(|record| is(record, "acted"));
+    let times: Vec<f64> = acted.filter_map(|record| record.get("afterMs")?.as_f64()).collect();
+    runner::note(test, &format!("killed {times:?} ms after the crossing"))?;
+    // Minutes at most: a time that went by the wall clock is an hour off.
+    let sane = times.iter().all(|ms| (0.0..600_000.0).contains(ms));
+    ensure!(times.len() == 2 && sane, "after the crossing: {times:?} ms");
+    ensure!(holder.actor.is_alive()?, "who only met the soft threshold died");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// ebb is killed after it has asked a workload to end that does not listen: the next ebb sees it through, and nobody else goes.
+pub(crate) fn agent_dies(test: &TestContext) -> Result<Outcome> {
+    let thresholds = |grace: u32| {
+        format!(
+            "evictionHard:\n  memory.available: \"2%\"\nevictionSoft:\n  memory.available: \"40%\"\nevictionSoftGracePeriod:\n  memory.available: 500ms\nevictionMaxPodGracePeriod: {grace}\n"
+        )
+    };
+    let mut scene = Scene::with_innocents(2, 20)?;
+    let floor = (node::meminfo("MemTotal")? >> 20) * 30 / 100;
+    let words = ["unmoved", &floor.to_string()];
+    let mut victim = Workload::start("work.slice/unmoved.service", &words)?;
+    // Longer than the test lasts.
+    let mut agent = Agent::enforce(test, &thresholds(3600))?;
+    let asked = |record: &Value| {
+        is(record, "acted") && record.get("method").and_then(Value::as_str) == Some("terminate")
+    };
+    agent.wait_for(SOON, "it is asked to end", asked)?;
+    let first = agent.victims();
+    agent.kill()?;
+    ensure!(victim.actor.is_alive()?, "it ended by being asked");
+    let mut agent = Agent::enforce(test, &thresholds(1))?;
+    wait::until(SOON, "it is gone", || victim.actor.is_alive().is_ok_and(|alive| !alive))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    let mut victims = victims(&agent.stop()?);
+    victims.extend(first);
+    ensure!(victims.iter().all(|name| *name == victim.cgroup.name()), "acted on {victims:?}");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// Nobody may be evicted, and nobody is; it is said and not repeated. Who comes and may be is.
+pub(crate) fn all_protected(test: &TestContext) -> Result<Outcome> {
+    let start = |n| {
+        let path = format!("work.slice/protected-{n}.service");
+        Workload::start(&path, &["scored", "-1000", "idle", "30"])
+    };
+    let mut protected: Vec<Workload> = (0..3).map(start).collect::<Result<_>>()?;
+    let mut scene = Scene::with_innocents(0, 0)?;
+    let line = mib_available()? + 20;
+    let thresholds = format!("evictionHard:\n  memory.available: {line}Mi\n");
+    let mut agent = Agent::enforce(test, &thresholds)?;
+    agent.wait_for(SOON, "ebb says that nobody may go", |record| is(record, "holding"))?;
+    // It is chosen while it grows.
+    const GO: &str = "/tmp/other";
+    fs::write(GO, "60").context("cannot write a size")?;
+    let mut other = Workload::start("work.slice/other.service", &["late", GO])?;
+    wait::until(SOON, "who may go is gone", || other.actor.is_alive().is_ok_and(|alive| !alive))?;
+    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "departed"))?;
+    let records = agent.stop()?;
+    let victims = victims(&records);
+    let said = records.iter().filter(|record| is(record, "holding")).count();
+    runner::note(test, &format!("{said} times said that nobody may be evicted"))?;
+    ensure!(victims == [other.cgroup.name()], "ebb acted on {victims:?}");
+    ensure!(said <= 4, "it was said {said} times");
+    for workload in &mut protected {
+        ensure!(workload.actor.is_alive()?, "{} died", workload.cgroup.name());
+    }
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// The runtime is stopped as a debugger would stop it: a pod that leaks is killed all the same, and nobody else.
+pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
+    let site = Site::new(true)?;
+    let idle = "trap 'exit 0' TERM; while true; do sleep 1; done";
+    let leak = format!(
+        "until [ -e {GATE}/leak ]; do sleep 0.2; done; while true; do dd if=/dev/zero bs=64M count=1 | sleep 100000 & sleep 0.3; done"
+    );
+    let (_, calm) = site.run(&Wanted { name: "calm", script: idle, ..Wanted::default() })?;
+    let (_, id) = site.run(&Wanted { name: "leak", script: &leak, ..Wanted::default() })?;
+    let mut scene = Scene::with_innocents(0, 0)?;
+    let mut agent = site.agent(test, "evictionHard:\n  memory.available: 25%\n", "")?;
+    let daemon = Daemon::running().context("no containerd")?;
+    daemon.freeze()?;
+    let container = Cgroup::at("kubepods/burstable/poduid-leak").child(&id);
+    let killed = open_gate("leak").and_then(|()| {
+        wait::until(SOON, "the leak is killed", || {
+            container.processes().is_ok_and(|left| left.is_empty())
+        })
+    });
+    daemon.thaw()?;
+    killed?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    wait::until(SOON, "ebb has said that it acted", || !agent.victims().is_empty())?;
+    let victims = victims(&agent.stop()?);
+    ensure!(victims == ["default/leak"], "ebb acted on {victims:?}");
+    ensure!(site.runs(&calm)?, "the other pod was touched");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+fn departures(records: &[Value]) -> usize {
+    records.iter().filter(|record| is(record, "departed")).count()
+}
+
+fn mib_available() -> Result<u64> {
+    Ok(node::meminfo("MemAvailable")? >> 20)
+}
+
+/// Make the wall clock wrong by so many seconds more.
+pub(crate) fn step_clock(seconds: i64) -> Result<()> {
+    let clock = ClockId::CLOCK_REALTIME;
+    let now = clock_gettime(clock).context("cannot read the clock")?;
+    let then = TimeSpec::new(now.tv_sec() + seconds, now.tv_nsec());
+    clock_settime(clock, then).context("cannot set the clock")
+}

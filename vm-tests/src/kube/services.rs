@@ -1,0 +1,209 @@
+//! The services of a cluster's node: what each is told, in which order they start, and where their logs are.
+use super::NODE;
+use super::api::{Api, PORT};
+use crate::cgroup::Cgroup;
+use crate::containerd::SOCKET;
+use crate::init::SELF;
+use crate::wait;
+use anyhow::{Context, Result, ensure};
+use ebb_vm_protocol::KUBERNETES;
+use nix::mount::{MsFlags, mount};
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Logs by service.
+pub(super) const LOGS: &str = "/run/kubernetes/logs";
+const DIR: &str = "/run/kubernetes";
+const KUBECONFIG: &str = "/run/kubernetes/kubeconfig";
+/// Who may ask: token, name, id, group. Without a token, `kubectl` asks a person for a name.
+const TOKENS: &str = "/run/kubernetes/tokens";
+const KUBELET_CONFIG: &str = "/run/kubernetes/kubelet.yaml";
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+/// The node's own address. The guest has no network; a node may not have one of 127.0.0.0/8.
+const ADDRESS: &str = "10.0.2.15";
+/// The API server makes a key pair and fills an empty store before it is ready: 20 s alone under TCG.
+const STARTS_IN: Duration = Duration::from_secs(240);
+/// What the kubelet and its volumes call, which busybox has.
+const TOOLS: [&str; 7] = ["du", "find", "ip", "mount", "nice", "stat", "umount"];
+
+/// Its own thresholds and its rotation of logs are out of the way: who is evicted here is ebb's decision.
+const KUBELET_CONFIGURATION: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+cgroupDriver: cgroupfs
+failSwapOn: false
+makeIPTablesUtilChains: false
+enableControllerAttachDetach: false
+evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+containerLogMaxSize: 10Gi
+";
+
+/// What a node has that a bare guest has not. Doing it again changes nothing.
+pub(super) fn prepare() -> Result<()> {
+    for dir in [DIR, LOGS, "/etc/cni/net.d", "/var/lib/kubelet", "/var/lib/etcd", "/var/log/pods"] {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {dir}"))?;
+    }
+    for tool in TOOLS {
+        let path = format!("/usr/bin/{tool}");
+        if fs::symlink_metadata(&path).is_err() {
+            symlink("busybox", &path).with_context(|| format!("cannot link {path}"))?;
+        }
+    }
+    // Volumes that a container mounts are seen by others, as the kubelet expects of a node.
+    let shared = MsFlags::MS_REC | MsFlags::MS_SHARED;
+    mount(None::<&str>, "/", None::<&str>, shared, None::<&str>).context("cannot share /")?;
+    let files = [
+        ("/etc/machine-id", "00000000000000000000000000000001\n"),
+        // All pods are on the node's network; without a network of pods the node would not be ready.
+        (
+            "/etc/cni/net.d/10-none.conf",
+            r#"{"cniVersion": "0.3.1", "name": "none", "type": "loopback"}"#,
+        ),
+    ];
+    for (path, text) in files {
+        fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
+    }
+    if !fs::read_to_string("/proc/net/fib_trie").is_ok_and(|text| text.contains(ADDRESS)) {
+        ip(&["link", "set", "lo", "up"])?;
+        ip(&["address", "add", &format!("{ADDRESS}/32"), "dev", "lo"])?;
+    }
+    Ok(())
+}
+
+/// Start all of them, unless they run.
+pub(super) fn start(api: &Api) -> Result<()> {
+    if api.is_ready() {
+        return Ok(());
+    }
+    let mut etcd = service("etcd", &etcd())?;
+    listens("etcd", &mut etcd, 2379)?;
+    fs::write(TOKENS, "guest,guest,guest,system:masters\n").context("cannot write the tokens")?;
+    let mut server = service("kube-apiserver", &api_server())?;
+    listens("kube-apiserver", &mut server, 6443)?;
+    fs::write(KUBECONFIG, kubeconfig()).context("cannot write the kubeconfig")?;
+    fs::write(KUBELET_CONFIG, KUBELET_CONFIGURATION).context("cannot write the kubelet's")?;
+    let mut proxy = service("kubectl", &proxy())?;
+    listens("kubectl", &mut proxy, PORT)?;
+    // It must not find a server that does not know the namespace of its leases yet.
+    let ready = wait::seldom(STARTS_IN, "the API server is ready", || api.is_ready());
+    ready.with_context(last_words)?;
+    service("kubelet", &kubelet()).map(drop)
+}
+
+/// The end of each log, for whoever reads why something failed.
+pub(super) fn last_words() -> String {
+    let last = |name: &str| {
+        let log = fs::read_to_string(format!("{LOGS}/{name}.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join(" / ")
+    };
+    let names = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
+    names.map(|name| format!("{name}: {}", last(name))).join("; ")
+}
+
+fn etcd() -> Vec<String> {
+    let url = "http://127.0.0.1:2379";
+    words(&[
+        "--data-dir=/var/lib/etcd",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+        &format!("--listen-client-urls={url}"),
+        &format!("--advertise-client-urls={url}"),
+        "--listen-peer-urls=http://127.0.0.1:2380",
+    ])
+}
+
+/// It makes its own key pair, which signs the tokens of service accounts too.
+fn api_server() -> Vec<String> {
+    words(&[
+        "--etcd-servers=http://127.0.0.1:2379",
+        "--bind-address=127.0.0.1",
+        "--secure-port=6443",
+        &format!("--advertise-address={ADDRESS}"),
+        "--endpoint-reconciler-type=none",
+        &format!("--cert-dir={DIR}"),
+        "--service-account-issuer=https://kubernetes.default.svc",
+        &format!("--service-account-key-file={DIR}/apiserver.key"),
+        &format!("--service-account-signing-key-file={DIR}/apiserver.key"),
+        &format!("--token-auth-file={TOKENS}"),
+        "--authorization-mode=AlwaysAllow",
+        "--service-cluster-ip-range=10.96.0.0/24",
+        // Nobody makes service accounts here, and nobody would take the taint away again.
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+    ])
+}
+
+fn proxy() -> Vec<String> {
+    words(&[&format!("--kubeconfig={KUBECONFIG}"), "proxy", &format!("--port={PORT}")])
+}
+
+/// It is told of the runtime by flags, as those before 1.27 want it.
+fn kubelet() -> Vec<String> {
+    words(&[
+        &format!("--config={KUBELET_CONFIG}"),
+        &format!("--kubeconfig={KUBECONFIG}"),
+        &format!("--hostname-override={NODE}"),
+        &format!("--node-ip={ADDRESS}"),
+        &format!("--cert-dir={DIR}/kubelet"),
+        "--root-dir=/var/lib/kubelet",
+        "--container-runtime=remote",
+        &format!("--container-runtime-endpoint=unix://{SOCKET}"),
+    ])
+}
+
+/// Certificates are not what is tested: nothing leaves the guest.
+fn kubeconfig() -> String {
+    "apiVersion: v1\nkind: Config\ncurrent-context: guest\n\
+     clusters: [{name: guest, cluster: {server: \"https://127.0.0.1:6443\", insecure-skip-tls-verify: true}}]\n\
+     users: [{name: guest, user: {token: guest}}]\n\
+     contexts: [{name: guest, context: {cluster: guest, user: guest}}]\n"
+        .to_owned()
+}
+
+/// Start a service that stays when the test that starts it has ended.
+fn service(name: &str, arguments: &[String]) -> Result<Child> {
+    let path = format!("{LOGS}/{name}.log");
+    let log = File::create(&path).with_context(|| format!("cannot create {path}"))?;
+    let cgroup = Cgroup::create(&format!("system.slice/{name}.service"))?;
+    let mut command = Command::new(SELF);
+    command.arg("exec-in").arg(cgroup.path()).arg(program(name)).args(arguments);
+    command.env_clear().env("PATH", PATH).env("HOME", DIR).stdin(Stdio::null());
+    command.stdout(log.try_clone().context("cannot share a log")?).stderr(log);
+    command.process_group(0).spawn().with_context(|| format!("cannot start {name}"))
+}
+
+fn listens(name: &str, child: &mut Child, port: u16) -> Result<()> {
+    let listens = wait::until_some(STARTS_IN, &format!("{name} listens"), || {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Some(true);
+        }
+        // Ended before it listened: no need to wait for more.
+        child.try_wait().ok().flatten().map(|_| false)
+    });
+    let listens = listens.with_context(last_words)?;
+    ensure!(listens, "{name} ended: {}", last_words());
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("busybox").arg("ip").args(arguments).status();
+    let status = status.context("cannot start busybox")?;
+    ensure!(status.success(), "ip {arguments:?} failed: {status}");
+    Ok(())
+}
+
+fn program(name: &str) -> String {
+    Path::new(KUBERNETES).join(name).display().to_string()
+}
+
+fn words(all: &[&str]) -> Vec<String> {
+    all.iter().map(|&word| word.to_owned()).collect()
+}

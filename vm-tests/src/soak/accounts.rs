@@ -1,0 +1,182 @@
+//! The books of a soak: what ebb's records say of each episode and each eviction, held against what was played.
+use crate::agent::{is, name_of};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What is in the records.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    /// Episodes that began.
+    pub(super) crossed: usize,
+    /// Whom ebb chose, each once, in order.
+    pub(super) evicted: Vec<String>,
+    /// Timelines of episodes in which something was decided.
+    pub(super) decided: Vec<Value>,
+    /// Events that the kernel had no room for, as far as that was told.
+    pub(super) lost: u64,
+    /// What ebb says it relied on and lost.
+    pub(super) degraded: Vec<String>,
+}
+
+/// Reads the books, which must balance; `played` are the pods that did wrong.
+///
+/// # Errors
+/// When somebody else was chosen or acted on, or somebody's end or an episode's end is not told.
+pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
+    let mut books = Accounts::default();
+    let mut open: BTreeMap<String, usize> = BTreeMap::new();
+    let text = |record: &Value, key: &str| {
+        record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let mut gone: Vec<String> = Vec::new();
+    for record in records {
+        match text(record, "event").as_str() {
+            "crossed" => {
+                books.crossed += 1;
+                let now = open.entry(text(record, "signal")).or_default();
+                *now += 1;
+                ensure!(*now == 1, "an episode began within another: {record}");
+            }
+            "recovered" => {
+                let now = open.get_mut(&text(record, "signal")).filter(|now| **now == 1);
+                ensure!(now.is_some(), "an episode ended that had not begun: {record}");
+                now.into_iter().for_each(|now| *now = 0);
+                if let Some(timeline) = decided(record) {
+                    tells_all(&timeline).with_context(|| record.to_string())?;
+                    books.decided.push(timeline);
+                }
+            }
+            "planned" => {
+                let evict = record.get("evict").and_then(Value::as_array);
+                for name in evict.into_iter().flatten().filter_map(name_of) {
+                    ensure!(played.contains(&name), "{name} was chosen: {record}");
+                    if !books.evicted.contains(&name) {
+                        books.evicted.push(name);
+                    }
+                }
+            }
+            "acted" => {
+                let name = name_of(record).unwrap_or_default();
+                ensure!(played.contains(&name), "ebb acted on {name}: {record}");
+            }
+            "departed" => {
+                ensure!(text(record, "fate") == "gone", "it did not end in time: {record}");
+                gone.extend(name_of(record));
+            }
+            "lost" => books.lost += record.get("records").and_then(Value::as_u64).unwrap_or(0),
+            "degraded" => books.degraded.push(text(record, "what")),
+            "oomKill" | "panicked" | "dropped" => anyhow::bail!("{record}"),
+            _ => {}
+        }
+    }
+    let unclosed: Vec<_> = open.iter().filter(|(_, open)| **open > 0).collect();
+    ensure!(unclosed.is_empty(), "episodes that did not end: {unclosed:?}");
+    for name in played {
+        ensure!(books.evicted.contains(name), "nobody decided on {name}");
+    }
+    for name in &books.evicted {
+        let ends = gone.iter().filter(|one| *one == name).count();
+        ensure!(ends == 1, "{name} was evicted, and its end is told {ends} times");
+    }
+    Ok(books)
+}
+
+/// Whether an episode of pressure is going on.
+pub(super) fn is_calm(records: &[Value]) -> bool {
+    let count = |event| records.iter().filter(|record| is(record, event)).count();
+    count("crossed") == count("recovered")
+}
+
+/// The timeline of an episode in which something was decided.
+fn decided(record: &Value) -> Option<Value> {
+    let timeline = record.get("timeline")?;
+    timeline.as_array()?.iter().any(is_decision).then(|| timeline.clone())
+}
+
+/// Whether a moment of a timeline is that of a decision, before the crossing or after it.
+fn is_decision(moment: &Value) -> bool {
+    matches!(moment.get("what").and_then(Value::as_str), Some("decided" | "decided ahead"))
+}
+
+/// Whether the end of everybody is in the timeline who was decided on there.
+fn tells_all(timeline: &Value) -> Result<()> {
+    let moments = timeline.as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_gone = |moment: &Value| moment.get("what").and_then(Value::as_str) == Some("gone");
+    let of = |is_it: fn(&Value) -> bool| {
+        let found = moments.iter().filter(move |moment| is_it(moment));
+        found.filter_map(|moment| moment.get("detail")?.as_str())
+    };
+    for name in of(is_decision).flat_map(|names| names.split(", ")) {
+        ensure!(
+            of(is_gone).any(|gone| gone == name),
+            "the timeline does not tell the end of {name}"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn whole() -> Vec<Value> {
+        let who = json!({"name": "default/a"});
+        vec![
+            json!({"event": "crossed", "signal": "memory.available"}),
+            json!({"event": "planned", "evict": [{"workload": who}]}),
+            json!({"event": "acted", "workload": who}),
+            json!({"event": "departed", "workload": who, "fate": "gone"}),
+            json!({"event": "recovered", "signal": "memory.available",
+                   "timeline": [{"what": "decided", "afterMs": 1.0, "detail": "default/a"},
+                                {"what": "gone", "afterMs": 2.0, "detail": "default/a"}]}),
+        ]
+    }
+
+    #[test]
+    fn books_that_balance_are_good() {
+        let books = audit(&whole(), &["default/a".to_owned()]).unwrap();
+        assert_eq!((books.crossed, books.decided.len()), (1, 1));
+        assert!(is_calm(&whole()));
+    }
+
+    #[test]
+    fn whatever_is_missing_is_found() {
+        let played = ["default/a".to_owned()];
+        for left_out in 0..5 {
+            // Who is chosen and has ended needs no further act: a runtime may have been asked.
+            if left_out == 2 {
+                continue;
+            }
+            let mut records = whole();
+            records.remove(left_out);
+            assert!(audit(&records, &played).is_err(), "without {left_out}");
+        }
+    }
+
+    #[test]
+    fn an_episode_that_does_not_tell_an_end_is_found() {
+        let mut records = whole();
+        records[4]["timeline"].as_array_mut().unwrap().pop();
+        assert!(audit(&records, &["default/a".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn somebody_else_is_a_wrong_victim() {
+        assert!(audit(&whole(), &["default/b".to_owned()]).is_err());
+        let mut records = whole();
+        records.push(json!({"event": "acted", "workload": {"name": "default/b"}}));
+        assert!(audit(&records, &["default/a".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn an_end_that_comes_late_or_twice_does_not_pass() {
+        let who = json!({"name": "default/a"});
+        for fate in ["stuck", "gone"] {
+            let mut records = whole();
+            records.push(json!({"event": "departed", "workload": who, "fate": fate}));
+            assert!(audit(&records, &["default/a".to_owned()]).is_err(), "{fate}");
+        }
+    }
+}
