@@ -189,8 +189,12 @@ pub(crate) fn reconfigure(ebb: Pid, thresholds: &str, own: &str) -> Result<()> {
     kill(ebb, Signal::SIGHUP).context("cannot ask ebb to read its configuration")
 }
 
+/// Whole or not at all: ebb may read it at any moment.
 fn configure(thresholds: &str, own: &str) -> Result<()> {
-    fs::write(CONFIG, format!("{thresholds}{OWN}{own}")).context("cannot write ebb's configuration")
+    let next = format!("{CONFIG}.{:?}", std::thread::current().id());
+    fs::write(&next, format!("{thresholds}{OWN}{own}"))
+        .and_then(|()| fs::rename(&next, CONFIG))
+        .context("cannot write ebb's configuration")
 }
 
 /// Whether a record is of this kind.

@@ -65,7 +65,7 @@ impl Probes {
         self.status.iter().any(|probe| probe.feeds == fact && probe.state == ProbeState::Attached)
     }
 
-    /// Wait until the kernel has told something and append it: vital events first, at most some thousands at once.
+    /// Wait until the kernel has told something and append it, in the order in which it happened: at most some thousands at once.
     ///
     /// Waits for ever when nothing is attached. Safe to cancel: what was taken is in `batch`.
     ///
@@ -97,6 +97,8 @@ impl Probes {
         for ring in [&mut self.vital, &mut self.events].into_iter().flatten() {
             ring.drain(batch);
         }
+        // The rings are two: a cgroup is made before the process in it is killed, and is to be known by then.
+        batch[before..].sort_by_key(KernelEvent::ts_ns);
         self.lookout.saw(&batch[before..], Instant::now());
     }
 

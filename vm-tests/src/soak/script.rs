@@ -94,21 +94,32 @@ impl Script {
         self.faults.pop().unwrap_or(FAULTS[0])
     }
 
-    fn disturbance(&mut self) -> Disturbance {
-        if self.kinds.is_empty() {
-            self.kinds = (0..KINDS).collect();
-            self.rng.shuffle(&mut self.kinds);
+    /// The kinds of one round's disturbances. None comes twice: they go on at the same time, and would get into each other's way.
+    fn kinds(&mut self) -> Vec<usize> {
+        let mut dealt: Vec<usize> = Vec::new();
+        while dealt.len() < AT_ONCE {
+            if self.kinds.is_empty() {
+                self.kinds = (0..KINDS).collect();
+                self.rng.shuffle(&mut self.kinds);
+            }
+            // Of a deck that was begun in this round the first that is not out yet.
+            let Some(at) = self.kinds.iter().rposition(|kind| !dealt.contains(kind)) else { break };
+            dealt.push(self.kinds.remove(at));
         }
-        match self.kinds.pop() {
-            Some(1) => Disturbance::Forks,
-            Some(2) => Disturbance::Flood,
-            Some(3) => Disturbance::Restart,
-            Some(4) => {
+        dealt
+    }
+
+    fn disturbance(&mut self, kind: usize) -> Disturbance {
+        match kind {
+            1 => Disturbance::Forks,
+            2 => Disturbance::Flood,
+            3 => Disturbance::Restart,
+            4 => {
                 let step = self.rng.i64(1..=2 * HOUR);
                 Disturbance::Clock(if self.rng.bool() { step } else { -step })
             }
-            Some(5) => Disturbance::Reload,
-            Some(6) => Disturbance::Refused,
+            5 => Disturbance::Reload,
+            6 => Disturbance::Refused,
             _ => Disturbance::Churn,
         }
     }
@@ -122,9 +133,9 @@ impl Iterator for Script {
         let faults = if self.rounds.is_multiple_of(3) { 2 } else { 1 };
         let faults = (0..faults).map(|_| self.fault()).collect();
         let mut disturbances = Vec::new();
-        for _ in 0..AT_ONCE {
+        for kind in self.kinds() {
             let after = Duration::from_millis(self.rng.u64(..SPREAD));
-            disturbances.push((self.disturbance(), after));
+            disturbances.push((self.disturbance(kind), after));
         }
         Some(Round { faults, disturbances })
     }
@@ -152,6 +163,18 @@ mod tests {
             kinds.dedup();
             let different: std::collections::HashSet<_> = kinds.into_iter().collect();
             assert_eq!(different.len(), KINDS, "{seed}");
+        }
+    }
+
+    #[test]
+    fn no_kind_of_disturbance_comes_twice_in_a_round() {
+        for seed in 0..50 {
+            for round in Script::of(seed).take(20) {
+                let kinds = round.disturbances.iter();
+                let kinds = kinds.map(|(what, _)| std::mem::discriminant(what));
+                let different: std::collections::HashSet<_> = kinds.collect();
+                assert_eq!(different.len(), AT_ONCE, "{seed}: {round}");
+            }
         }
     }
 }

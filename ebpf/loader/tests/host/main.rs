@@ -21,7 +21,7 @@ use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 15] = [
+const TESTS: [(&str, Test); 16] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
@@ -29,6 +29,7 @@ const TESTS: [(&str, Test); 15] = [
     ("the_c_half_alone_tells_exits", c_half),
     ("a_ring_of_one_page_overflows_and_says_so", small_ring),
     ("a_cgroup_is_seen_from_its_making_to_its_release", cgroup),
+    ("what_happened_first_is_told_first_whichever_ring_it_is_in", order),
     ("forks_and_execs_are_counted_for_their_cgroup", forks),
     ("an_oom_kill_names_the_victim", oom_kill),
     ("a_sweep_finds_the_tree_that_the_files_show", sweep),
@@ -254,6 +255,26 @@ fn cgroup() -> Result<(), Failed> {
     let (_, path, parent) = &of_it[0];
     assert_eq!(path.as_deref().and_then(|path| path.strip_prefix('/')), name.as_deref());
     assert_eq!(*parent, Some(fs::metadata(mount("cgroup2")?)?.ino()));
+    Ok(())
+}
+
+fn order() -> Result<(), Failed> {
+    let mut watch = Watch::start(&Options::default())?;
+    watch.settle()?;
+    watch.events.clear();
+    // Nothing is read meanwhile: all of it is one batch.
+    let dir = Directory::make(&mount("cgroup2")?, "order")?;
+    for n in 0..20 {
+        fs::create_dir(dir.0.join(n.to_string()))?;
+        Command::new("true").spawn()?.wait()?;
+        fs::remove_dir(dir.0.join(n.to_string()))?;
+    }
+    watch.drain()?;
+    let of = |kind: fn(&KernelEvent) -> bool| watch.events.iter().filter(|e| kind(e)).count();
+    assert!(of(|event| matches!(event, KernelEvent::Exit { .. })) >= 20);
+    assert!(of(|event| matches!(event, KernelEvent::Cgroup { .. })) >= 40);
+    let times: Vec<u64> = watch.events.iter().map(KernelEvent::ts_ns).collect();
+    assert!(times.is_sorted(), "{times:?}");
     Ok(())
 }
 
