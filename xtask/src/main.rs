@@ -43,7 +43,7 @@ enum Command {
     Kernels,
     /// Make the Kubernetes that guests run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
     Kube(kube::Args),
-    /// Regenerate the code of the wire protocols from agent/cri/proto.
+    /// Regenerate the code of the wire protocols from cri/proto.
     Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
     Run(build::RunArgs),

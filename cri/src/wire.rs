@@ -1,4 +1,4 @@
-//! Generated code, by package. Made by `cargo xtask proto` from `agent/cri/proto`; what it means is said there.
+//! Generated code, by package. Made by `cargo xtask proto` from `cri/proto`; what it means is said there.
 //!
 //! Public for the runtime that tests fake; the agent uses the types of this crate's root.
 #![allow(
