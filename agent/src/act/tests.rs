@@ -14,7 +14,7 @@ pub(super) const NEED: Need = Need::MemoryBelow { bytes: 100 * 1024 };
 pub(super) fn sleeper() -> (Child, Target) {
     let child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
-    let start = Process::read(Path::new("/proc"), pid).unwrap().id.start;
+    let start = Process::read(Path::new("/proc"), pid).unwrap().id.start_time;
     (child, Target::Process { pid, start })
 }
 

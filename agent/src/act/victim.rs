@@ -5,7 +5,8 @@ use super::pidfd::PidFd;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
-use crate::sense::process::{Process, ProcessId};
+use crate::sense::process::Process;
+use ebb_model::ProcessId;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
 use std::io::{self, Write as _};
@@ -162,7 +163,7 @@ impl Victim {
                 let held = PidFd::open(*pid).map_err(|_| Refusal::Gone)?;
                 // Asked after the hold: from here on the pid cannot be given to another process unnoticed.
                 let process = Process::read(proc, *pid).ok_or(Refusal::Gone)?;
-                if process.id != (ProcessId { pid: *pid, start: *start }) {
+                if (process.id.pid_t(), process.id.start_time) != (*pid, *start) {
                     return Err(Refusal::Gone);
                 }
                 check_process(&process, proc)?;
@@ -253,7 +254,7 @@ pub fn members(target: &Target, roots: &Roots, limit: usize) -> Result<Vec<Proce
 
 /// Refuses for a process, as [`Guard::ask`] does for one of a cgroup, and for a thread of the kernel.
 fn check_process(process: &Process, proc: &Path) -> Result<(), Refusal> {
-    let pid = process.id.pid;
+    let pid = process.id.pid_t();
     if process.is_kernel_thread() {
         let because = ProtectedReason::KernelThread;
         return Err(Refusal::Protected { pid, because, cgroup: None });
@@ -306,7 +307,7 @@ mod tests {
     fn a_process_that_took_over_the_pid_is_not_the_target() {
         let (mut child, pid) = sleeper();
         let proc = Path::new("/proc");
-        let start = Process::read(proc, pid).unwrap().id.start;
+        let start = Process::read(proc, pid).unwrap().id.start_time;
         assert!(Victim::hold(&Target::Process { pid, start }, &roots()).is_ok());
         let other = Victim::hold(&Target::Process { pid, start: start + 1 }, &roots());
         assert_eq!(other.unwrap_err(), Refusal::Gone);

@@ -6,7 +6,7 @@
 //!  config ────┘                                      ├─► compare ─► differences ─► order ─► writes
 //!  live (the tree as it is) ─────────────────────────┘
 //! ```
-//! [`manifests`] and [`node`] read what is asked for and what there is, [`sources`] puts manifests and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
+//! [`node`] reads what there is, [`sources`] puts manifests (`sense::manifests`) and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
 //! [`mod@write`] writes values, [`systemd`] tells units of them, [`leftovers`] removes what no pod belongs to; none of them chooses.
 //! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does: `at_work` is what it does, `part` what woke it.
 //! `beneath` is the only one that opens a cgroup's directory or file: the kernel resolves every path below the mount.
@@ -19,7 +19,6 @@ pub mod enforce;
 pub mod keeper;
 pub mod leftovers;
 pub mod live;
-pub mod manifests;
 pub mod node;
 mod part;
 pub mod sources;

@@ -1,15 +1,14 @@
 //! Facts about the node that cgroups depend on: from a file, from a Kubernetes Node, or from this machine.
 
-use super::manifests::{amounts, documents};
 use crate::sense::Roots;
 use crate::sense::file::read_once;
 use crate::sense::host::{v1_controllers, v2_controllers};
-use crate::sense::manifests::quantity;
+use crate::sense::manifests::{amounts, documents, quantity};
 use crate::sense::meminfo::MemInfo;
 use anyhow::{Context as _, Result, bail, ensure};
+use ebb_model::amounts::{CPU, MEMORY, PID};
 use ebb_policy::Quantity;
 use ebb_policy::cgroups::Node;
-use ebb_policy::cgroups::amounts::{CPU, MEMORY, PID};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

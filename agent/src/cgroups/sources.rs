@@ -9,12 +9,12 @@
 //! Who is left over is only known while every source reports; and since a runtime does not tell of pods that have not begun, nothing is removed on its word alone.
 //! An empty source is not an empty world: a manifest directory may be unmounted, a runtime's list may be its first. Where no source names a pod nothing is left over, and while one of them names none, what runs is skipped.
 
-use super::manifests::Manifests;
 use crate::config::Beside;
+use crate::sense::manifests::Manifests;
 use crate::sense::runtime::{ContainerSeen, Inventory};
+use ebb_model::pod::{Asked, Container, ContainerId, Pod, Source};
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::Known;
-use ebb_policy::cgroups::pod::{Asked, Container, ContainerId, Pod, Source};
 use ebb_policy::snapshot::ContainerState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -138,7 +138,7 @@ impl Sources {
         for seen in self.seen.iter().flatten() {
             match pods.iter_mut().find(|pod| pod.uid == seen.uid) {
                 Some(pod) => add_ids(pod, seen),
-                None if ended.is_some_and(|ended| ended.contains(&seen.uid)) => {}
+                None if ended.is_some_and(|ended| ended.contains_key(&seen.uid)) => {}
                 None => pods.extend(of_runtime(seen, tree)),
             }
         }

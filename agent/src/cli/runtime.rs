@@ -179,11 +179,12 @@ impl Sight {
             notes.push(format!("{} log entries are nobody's that ebb knows", logs.foreign));
         }
         if let Some(dir) = &args.pod_manifests {
-            let found = Manifests::read(dir)
+            let found = Manifests::read_each(dir)
                 .with_context(|| format!("--pod-manifests {}", dir.display()))
                 .map_err(Failure::Input)?;
+            let pods = found.all().into_iter().map(Workload::from).collect();
             notes.extend(found.problems);
-            state.pods_mut().observe_manifests(found.pods);
+            state.pods_mut().observe_manifests(pods);
         }
         match writable_layers(&runtime).await {
             Ok(layers) => {

@@ -277,7 +277,7 @@ fn name(
     let processes = act::members(target, roots, MOST_PROCESSES).map_err(|_| Trouble::Passing)?;
     let armament = Armament {
         cgroup,
-        processes: processes.into_iter().map(|p| (p.pid, p.start)).collect(),
+        processes: processes.into_iter().map(|p| (p.pid_t(), p.start_time)).collect(),
         gauge: gauge(measure),
         line,
         lease: arming.lease,

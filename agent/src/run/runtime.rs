@@ -19,7 +19,7 @@ use crate::clock::Boot;
 use crate::report::{Record, ms};
 use crate::state::Extent;
 use ebb_policy::plan::{KeepReason, Note, Subject};
-use ebb_policy::snapshot::Task as Loop;
+use ebb_policy::snapshot::{Task as Loop, Workload};
 use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -205,10 +205,11 @@ impl Agent {
             }
             News::Logs(logs) => self.state.pods_mut().observe_logs(logs),
             News::Manifests(found) => {
+                let pods = found.all().into_iter().map(Workload::from).collect();
+                self.state.pods_mut().observe_manifests(pods);
                 for what in found.problems {
                     self.reporter.tell(&Record::Degraded { what });
                 }
-                self.state.pods_mut().observe_manifests(found.pods);
                 // What is left of a deleted pod may go; that is decided on the list that follows these news.
                 if let Some(runtime) = &mut self.runtime {
                     runtime.manifests_changed = true;

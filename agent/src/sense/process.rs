@@ -4,16 +4,8 @@
 //! On a host whose memory controller is on cgroup v1, processes are the workloads, ranked by resident memory.
 
 use super::file::read_once;
+use ebb_model::ProcessId;
 use std::path::Path;
-
-/// A process, told apart from every other that had or will have its pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessId {
-    /// The process id in the agent's pid namespace.
-    pub pid: i32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub start: u64,
-}
 
 /// What `/proc/PID/stat` says of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +52,7 @@ impl Process {
         // Numbered as in proc(5), where the state is field 3.
         let field = |n: usize| fields.get(n - 3).copied();
         Some(Self {
-            id: ProcessId { pid: pid.trim().parse().ok()?, start: field(22)?.parse().ok()? },
+            id: ProcessId { pid: pid.trim().parse().ok()?, start_time: field(22)?.parse().ok()? },
             parent: field(4)?.parse().ok()?,
             comm: comm.to_owned(),
             state: field(3)?.chars().next()?,
@@ -98,7 +90,7 @@ mod tests {
     fn a_command_name_with_brackets_and_spaces_does_not_shift_the_fields() {
         let stat = "17 (a) b (c) S 1 17 17 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 3 0 987654 1000000 250 18446744073709551615 0";
         let process = Process::parse(stat, 4096).unwrap();
-        assert_eq!(process.id, ProcessId { pid: 17, start: 987_654 });
+        assert_eq!(process.id, ProcessId { pid: 17, start_time: 987_654 });
         assert_eq!(process.comm, "a) b (c");
         assert_eq!((process.state, process.parent, process.threads), ('S', 1, 3));
         assert_eq!(process.rss, 250 * 4096);
@@ -114,8 +106,8 @@ mod tests {
     fn this_process_finds_itself() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let me = Process::read(Path::new("/proc"), pid).unwrap();
-        assert_eq!(me.id.pid, pid);
-        assert!(me.rss > 0 && me.id.start > 0);
+        assert_eq!(me.id.pid_t(), pid);
+        assert!(me.rss > 0 && me.id.start_time > 0);
         assert!(!me.is_kernel_thread());
     }
 }

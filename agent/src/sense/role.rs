@@ -113,7 +113,7 @@ pub fn is_sandbox(custody: &Custody, root: &Path, path: &Path, pids: &[i32], pro
     if oom_score_adj(proc, sole).is_none_or(|score| score > SANDBOX_SCORE) {
         return false;
     }
-    let start = |pid: i32| Process::read(proc, pid).map(|process| process.id.start);
+    let start = |pid: i32| Process::read(proc, pid).map(|process| process.id.start_time);
     let Some(began) = start(sole) else { return false };
     let Some(pod) = path.parent().map(|pod| root.join(pod)) else { return false };
     let Ok(beside) = std::fs::read_dir(&pod) else { return false };

@@ -11,8 +11,8 @@
 use super::pod_dirs::{Figure, PodSizes};
 use crate::clock::{Boot, Clock};
 use ebb_cri::{Error, ImageUse, PieceKind, Runtime};
+use ebb_model::pod::Asked;
 use ebb_policy::Time;
-use ebb_policy::cgroups::pod::Asked;
 use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

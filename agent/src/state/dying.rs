@@ -13,7 +13,7 @@
 use crate::act::Target;
 use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::{Cgroup, Usage};
-use crate::sense::process::{Process, ProcessId};
+use crate::sense::process::Process;
 use ebb_policy::snapshot::{Dying, Workload, WorkloadKey};
 use ebb_policy::{Millis, Signal};
 use std::path::Path;
@@ -420,7 +420,7 @@ fn is_gone(target: &Target, proc: &Path) -> bool {
             cgroups_of(target).all(|(id, path)| is_empty(id, path))
         }
         Target::Process { pid, start } => Process::read(proc, *pid).is_none_or(|process| {
-            process.id != ProcessId { pid: *pid, start: *start } || process.state == 'Z'
+            (process.id.pid_t(), process.id.start_time) != (*pid, *start) || process.state == 'Z'
         }),
     }
 }

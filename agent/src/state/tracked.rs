@@ -13,8 +13,8 @@ use crate::sense::psi::Stall;
 use crate::sense::role::{Role, is_sandbox};
 use crate::sense::tree::{Node, Tree};
 use ebb_policy::snapshot::{
-    CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProcessId, ProtectedReason, Stats,
-    Workload, WorkloadKey, WorkloadKind,
+    CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProtectedReason, Stats, Workload,
+    WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Quantity, Time};
 use ebb_probes::Swept;
@@ -346,10 +346,7 @@ pub(super) fn process_workload(
     Some(Workload {
         key: WorkloadKey {
             name: process.comm.clone(),
-            process: Some(ProcessId {
-                pid: u32::try_from(process.id.pid).ok()?,
-                start_time: process.id.start,
-            }),
+            process: Some(process.id),
             ..WorkloadKey::default()
         },
         kind: WorkloadKind::Process,
@@ -357,7 +354,7 @@ pub(super) fn process_workload(
         protected: named.or_else(|| {
             let of_the_kernel = process.is_kernel_thread().then_some(ProtectedReason::KernelThread);
             let has_name = Role::is_name_of_any(&process.comm);
-            of_the_kernel.or_else(|| process_protection(process.id.pid, has_name, roots))
+            of_the_kernel.or_else(|| process_protection(process.id.pid_t(), has_name, roots))
         }),
         preference,
         stats: Some(Stats {

@@ -5,13 +5,13 @@ use crate::{
     plan::{AdmissionAnswer, EventType, NodeEvent, Plan},
     signal::NodeConditionType,
     snapshot::{Qos, Snapshot},
-    workload::is_critical,
 };
 use alloc::{
     format,
     string::{String, ToString},
     vec::Vec,
 };
+use ebb_model::priority::is_critical;
 
 /// Answers every pod that asks, by the conditions that hold.
 pub(crate) fn answer(snapshot: &Snapshot, history: &History, plan: &mut Plan) {

@@ -6,7 +6,7 @@
 //! History ──┘
 //! ```
 //!
-//! The crate is `no_std` and has no mandatory dependency, so it cannot read a clock, a file, the environment or a random source.
+//! The crate is `no_std` and depends on `ebb-model` alone, which is so too; it cannot read a clock, a file, the environment or a random source.
 //! Same snapshot, limits and history give the same plan byte for byte, whatever the order of the lists inside.
 //! Reading the node and acting on a plan live in the agent.
 #![no_std]
@@ -29,26 +29,22 @@ mod pass;
 pub mod plan;
 mod preempt;
 mod pressure;
-pub mod quantity;
 mod rank;
 mod reclaim;
 mod request;
 pub mod signal;
 pub mod snapshot;
 pub mod swap;
-pub mod units;
 mod usage;
 mod workload;
 mod worth;
 
 pub use beyond::fill::EVICTION_TAKES;
 pub use decide::decide;
+pub use ebb_model::{Millis, Quantity, Secs, StallShare, Time};
 pub use history::History;
 pub use limits::{Limits, RawEviction};
 pub use plan::Plan;
-pub use quantity::Quantity;
 pub use rank::{last_resort, rank};
 pub use signal::Signal;
 pub use snapshot::Snapshot;
-pub use units::{Millis, Secs, StallShare, Time};
-pub use workload::class_priority;

@@ -1,7 +1,6 @@
 //! What an eviction says: status message and event annotations, word for word as the kubelet writes them.
 use crate::{
     Quantity,
-    quantity::Format,
     request::Requestable,
     signal::Resource,
     snapshot::{ContainerKind, ContainerStats, Workload},
@@ -12,6 +11,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
+use ebb_model::quantity::Format;
 
 /// Reason of an evicted pod's status, and of the event about it.
 pub(crate) const EVICTED: &str = "Evicted";

@@ -18,7 +18,6 @@ use crate::{
     limits::{Options, Ranking},
     observe,
     plan::{RankKey, Ranked, Strength},
-    quantity::Format,
     request::{Requestable, request},
     signal::Resource,
     snapshot::{FsLayout, Preference, Workload, WorkloadKey},
@@ -28,6 +27,7 @@ use crate::{
 };
 use alloc::{collections::BTreeSet, vec::Vec};
 use core::cmp::{Ordering, Reverse};
+use ebb_model::quantity::Format;
 
 /// Growth below this many units a second decides nothing: bytes of memory, and processes.
 const MIN_MEMORY_GROWTH: i64 = crate::beyond::blame::MIN_GROWTH;

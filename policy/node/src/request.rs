@@ -1,11 +1,11 @@
 //! What a workload asked for, summed the way the kubelet sums it.
 use crate::{
     Quantity,
-    quantity::Format,
     signal::Resource,
     snapshot::{ContainerKind, ContainerSpec, Qos, ResourceList, Resources, Workload},
 };
 use alloc::vec::Vec;
+use ebb_model::quantity::Format;
 
 /// Resources that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Properties of the cgroup tree: names lead back, applying a plan twice changes nothing, and the order of writes is safe on the way.
+use ebb_model::Amounts;
+use ebb_model::pod::{Asked, Container, Pod, Resources, Source};
 use ebb_policy::Quantity;
 use ebb_policy::cgroups::compare::{Difference, Found, Kind, Live, differences};
 use ebb_policy::cgroups::names::{CgroupName, Driver, PodTree};
 use ebb_policy::cgroups::order::{Direction, writes};
-use ebb_policy::cgroups::pod::{Asked, Container, Pod, Resources, Source};
-use ebb_policy::cgroups::{Amounts, Level, Node, Options, RawCgroups, plan};
+use ebb_policy::cgroups::{Level, Node, Options, RawCgroups, plan};
 use ebb_policy::snapshot::{ContainerKind, Qos};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

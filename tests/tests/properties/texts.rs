@@ -1,7 +1,8 @@
 //! Properties of texts: quantities, durations and configurations read back as they were printed, and nothing that is read panics.
 use crate::config::raw;
 use ebb::config::{Config, Mode};
-use ebb_policy::{Quantity, limits::duration, quantity::Format};
+use ebb_model::quantity::Format;
+use ebb_policy::{Quantity, limits::duration};
 use proptest::prelude::*;
 
 /// A configuration file made of what was made up, in the form that a person would write.

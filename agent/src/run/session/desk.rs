@@ -9,7 +9,7 @@ use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::PodName;
 use crate::sense::runtime::{Inventory, Reader};
 use ebb_cri::{Change, Runtime, RuntimeEvent, What};
-use ebb_policy::snapshot::{ContainerState, Workload};
+use ebb_policy::snapshot::ContainerState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(super) struct Desk {
     usage_asked: bool,
     usage_at: Option<Instant>,
     surveyor: watch::Sender<Vec<Dir>>,
-    manifests: Option<Vec<Workload>>,
+    manifests: Option<Manifests>,
     trouble: Option<String>,
     logs_read: Beside<Logs>,
     manifests_read: Beside<io::Result<Manifests>>,
@@ -269,7 +269,7 @@ impl Desk {
     pub(super) async fn read_manifests(&mut self) {
         let Some(dir) = self.setup.manifests.clone() else { return };
         let read_from = dir.clone();
-        let Some(found) = self.manifests_read.read(move || Manifests::read(&read_from)).await
+        let Some(found) = self.manifests_read.read(move || Manifests::read_each(&read_from)).await
         else {
             if self.manifests_read.hangs_anew() {
                 let what = format!(
@@ -282,8 +282,8 @@ impl Desk {
         };
         match found {
             Ok(found) => {
-                if self.manifests.as_ref() != Some(&found.pods) {
-                    self.manifests = Some(found.pods.clone());
+                if self.manifests.as_ref() != Some(&found) {
+                    self.manifests = Some(found.clone());
                     self.tell(News::Manifests(found)).await;
                 }
             }

@@ -31,7 +31,7 @@ fn container(id: &str, uid: &str, state: ContainerState) -> ContainerSeen {
             image: Some("sha256:a".into()),
         },
         cgroup: runs.then(|| format!("kubepods/pod{uid}/{id}").into()),
-        asked: ebb_policy::cgroups::pod::Asked::default(),
+        asked: ebb_model::pod::Asked::default(),
         mounted_images: Vec::new(),
     }
 }

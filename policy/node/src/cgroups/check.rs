@@ -1,5 +1,4 @@
 //! Checking the operator's fields one by one; every mistake is kept, none ends the reading.
-use super::amounts::{Amounts, CPU, huge_page_size};
 use super::gates::{CFS_PERIOD, GATES, MEMORY_QOS, gate};
 use super::names::{CgroupName, Driver, PodTree, reserved};
 use super::options::{Extent, Kubelet, MemoryQos, RawCgroups, Reservation, Reserved};
@@ -12,6 +11,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
+use ebb_model::amounts::{Amounts, CPU, huge_page_size};
 
 /// The kernel's and the kubelet's period of a quota, microseconds.
 const DEFAULT_US: u64 = 100_000;

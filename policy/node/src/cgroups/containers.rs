@@ -1,14 +1,14 @@
 //! The level that the runtime writes, on the kubelet's behalf: containers.
-use super::amounts::{Amounts, CPU, MEMORY, huge_page_size};
 use super::cpu::{quota, shares};
 use super::levels::{EXCLUSIVE, Facts, pod_ref, protect};
 use super::names::Driver;
 use super::oom;
 use super::options::MemoryQos;
 use super::plan::{Cgroup, Level, OomScore};
-use super::pod::{Asked, Container, ContainerId, Pod, Source};
 use crate::snapshot::Qos;
 use alloc::{format, string::String, vec::Vec};
+use ebb_model::amounts::{Amounts, CPU, MEMORY, huge_page_size};
+use ebb_model::pod::{Asked, Container, ContainerId, Pod, Source};
 
 /// Why a value is left alone.
 const NOT_TOLD: &str = "the runtime does not tell whether it was asked for one";

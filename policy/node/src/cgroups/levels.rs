@@ -1,15 +1,15 @@
 //! The levels that the kubelet writes: all pods, reserved daemons, classes and pods.
-use super::amounts::{Amounts, CPU, MEMORY, PID, huge_page_name};
 use super::cpu::{quota, shares};
 use super::names::PodTree;
 use super::node::Node;
 use super::options::{Extent, MemoryQos, Options, Reservation, Reserved};
 use super::plan::{Cgroup, Level, PodRef};
-use super::pod::Pod;
-use super::pod::{Container, Source};
 use crate::Quantity;
 use crate::snapshot::{ContainerKind, Qos};
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
+use ebb_model::amounts::{Amounts, CPU, MEMORY, PID, huge_page_name};
+use ebb_model::pod::Pod;
+use ebb_model::pod::{Container, Source};
 
 /// No limit on huge pages, as the kubelet writes it.
 const UNBOUNDED: u64 = 1 << 62;

@@ -5,11 +5,10 @@
 //!  Node ────┼─► plan ─► Plan { cgroups: path, values with their rules, systemd properties, oom_score_adj }
 //!  Pods ────┘
 //! ```
-//! [`amounts`] and [`pod`] say what is asked for, [`cpu`] turns it into shares, quota and weight, [`names`] into paths;
+//! A [`Pod`] and its [`Amounts`](ebb_model::Amounts) say what is asked for, [`cpu`] turns it into shares, quota and weight, [`names`] into paths;
 //! [`levels`](self) and containers put values and names together. Comparing a live tree with the plan is [`compare`], the order of writes [`order`].
 //! Reading and writing a tree is the agent's.
 
-pub mod amounts;
 mod check;
 pub mod compare;
 mod containers;
@@ -23,16 +22,13 @@ pub mod options;
 pub mod order;
 pub mod orphans;
 pub mod plan;
-pub mod pod;
 pub mod systemd;
 
-pub use amounts::Amounts;
 pub use gates::GATES;
 pub use names::{CgroupName, Driver, PodTree};
 pub use node::Node;
 pub use options::{Options, RawCgroups};
 pub use plan::{Cgroup, Level, Plan};
-pub use pod::Pod;
 
 use crate::Quantity;
 use crate::limits::ConfigError;
@@ -43,7 +39,8 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use amounts::{CPU, MEMORY, PID};
+use ebb_model::amounts::{self, CPU, MEMORY, PID};
+use ebb_model::{Amounts, Pod};
 use levels::Facts;
 
 /// The tree that the rules demand. The order of `pods` does not matter.

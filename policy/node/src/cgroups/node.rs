@@ -1,11 +1,11 @@
 //! The node as far as its cgroups depend on it: capacity, huge page sizes, CPUs, controllers.
-use super::amounts::{Amounts, CPU, MEMORY, PID, huge_page_size};
 use crate::Quantity;
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     string::String,
     vec::Vec,
 };
+use ebb_model::amounts::{Amounts, CPU, MEMORY, PID, huge_page_size};
 
 /// Controllers of cgroup v2.
 pub const CONTROLLERS: [&str; 10] =

@@ -1,8 +1,8 @@
 //! `oom_score_adj` of a container's processes: who goes first when the kernel itself has to choose.
-use super::amounts::MEMORY;
-use super::pod::{Container, Pod};
 use crate::snapshot::{ContainerKind, Qos};
 use alloc::{format, string::String};
+use ebb_model::amounts::MEMORY;
+use ebb_model::pod::{Container, Pod};
 
 /// What must go last of all that may go.
 const GUARANTEED: i64 = -997;

@@ -1,13 +1,13 @@
 //! What the operator says about cgroups: the kubelet's fields as written, and checked.
 //!
 //! [`RawCgroups`] is the text; [`Options::new`] reports every mistake at once. What can only be judged against a node (a reservation above its capacity) is judged by the plan.
-use super::amounts::Amounts;
 use super::check::Check;
 use super::cpu::Curve;
 use super::gates::{EXCLUSIVE_CPUS, POD_LEVEL_RESOURCES, QOS_RESERVED, gate};
 use super::names::{CgroupName, Driver};
 use crate::limits::ConfigError;
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use ebb_model::amounts::Amounts;
 
 /// The kubelet's fields on cgroups, as written. An absent field has the kubelet's default.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,7 @@
 //! A threshold: when less than its value is left of a signal, it is met.
-use crate::{Millis, Quantity, Signal, history::ThresholdId, plan::Strength, quantity::Format};
+use crate::{Millis, Quantity, Signal, history::ThresholdId, plan::Strength};
 use alloc::{format, string::ToString};
+use ebb_model::quantity::Format;
 
 /// How much of a signal: an amount, or a share of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,7 +12,6 @@ use crate::{
     plan::{Action, EvictionCause, Plan},
     request::{Requestable, qos, request},
     snapshot::{Preemption, Qos, Snapshot, Workload, WorkloadKey},
-    workload::is_critical,
 };
 use alloc::{
     boxed::Box,
@@ -20,6 +19,7 @@ use alloc::{
     string::ToString,
     vec::Vec,
 };
+use ebb_model::priority::is_critical;
 use nearest::{Amounts, Given, Nearest, is_nothing, less};
 
 mod nearest;

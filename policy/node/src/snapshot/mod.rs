@@ -14,20 +14,22 @@ pub mod task;
 pub mod usage;
 pub mod workload;
 
+pub use ebb_model::pod::{ContainerKind, OwnerRef, Qos};
+pub use ebb_model::{CgroupId, ProcessId, VolumeSpec, VolumeType};
 pub use memory_pressure::{CgroupPressure, PagesScanned};
 pub use node::{
     FsFacts, FsFall, FsLayout, KubepodsMemory, LayoutFacts, NodeFacts, Observation,
     PressureEvidence, RootMemory, ZramFacts,
 };
 pub use runtime::{Container, ContainerState, Image, LogDir, LogLink, Sandbox};
-pub use spec::{ContainerKind, ContainerSpec, ResourceList, Resources, VolumeSpec, VolumeType};
+pub use spec::{ContainerSpec, ResourceList, Resources};
 pub use task::{Admission, OomKill, Preemption, Task};
 pub use usage::{
     ContainerStats, Counted, DiskGrowth, FsGrowth, FsUsage, MemoryUsage, Stats, VolumeStats,
 };
 pub use workload::{
-    CgroupId, DisruptionBudget, Dying, LocalLimit, OwnerRef, Phase, Preference, ProcessId,
-    ProtectedReason, Qos, State, Workload, WorkloadKey, WorkloadKind,
+    DisruptionBudget, Dying, LocalLimit, Phase, Preference, ProtectedReason, State, Workload,
+    WorkloadKey, WorkloadKind,
 };
 
 /// The version of the snapshot's JSON form that this crate reads and writes.

@@ -1,6 +1,10 @@
-//! What a pod asked for: containers with requests and limits, and volumes.
+//! What a pod asked for, in the form of a snapshot: of each container's requests and limits only what eviction looks at.
+use super::{Workload, WorkloadKey};
 use crate::Quantity;
+use alloc::boxed::Box;
 use alloc::string::String;
+use ebb_model::amounts::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use ebb_model::{Amounts, ContainerKind, Pod, pod};
 
 /// Amounts by resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,25 +37,6 @@ pub struct Resources {
     pub limits: ResourceList,
 }
 
-/// The part that a container plays in its pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase")
-)]
-pub enum ContainerKind {
-    /// Runs for as long as the pod does.
-    #[default]
-    Regular,
-    /// Runs to its end before the regular ones start.
-    Init,
-    /// An init container that keeps running (restart policy `Always`).
-    Sidecar,
-    /// Added to a running pod; it cannot ask for resources.
-    Ephemeral,
-}
-
 /// A container in a pod's specification. Init containers and sidecars are listed in the order in which they start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
@@ -76,72 +61,55 @@ pub struct ContainerSpec {
     pub limits: ResourceList,
 }
 
-/// Where a volume's contents come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase")
-)]
-pub enum VolumeType {
-    /// Scratch space of the pod.
-    EmptyDir,
-    /// A path of the host.
-    HostPath,
-    /// A git repository.
-    GitRepo,
-    /// Configuration.
-    ConfigMap,
-    /// Secrets.
-    Secret,
-    /// Several sources in one.
-    Projected,
-    /// The pod's own fields.
-    DownwardApi,
-    /// A generic ephemeral volume.
-    Ephemeral,
-    /// A persistent volume claim.
-    PersistentVolumeClaim,
-    /// An image.
-    Image,
-    /// Anything else.
-    Other,
+impl From<&Amounts> for ResourceList {
+    /// Of all resources the three that eviction looks at.
+    fn from(amounts: &Amounts) -> Self {
+        Self {
+            cpu: amounts.get(CPU),
+            memory: amounts.get(MEMORY),
+            ephemeral_storage: amounts.get(EPHEMERAL_STORAGE),
+        }
+    }
 }
 
-/// A volume in a pod's specification.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase", deny_unknown_fields)
-)]
-pub struct VolumeSpec {
-    /// Name, unique in the pod.
-    pub name: String,
-    /// Where its contents come from.
-    #[cfg_attr(feature = "json", serde(rename = "type"))]
-    pub volume_type: VolumeType,
-    /// Medium of an `emptyDir`: absent or empty is the node's disk, `Memory` is tmpfs.
-    #[cfg_attr(feature = "json", serde(default))]
-    pub medium: Option<String>,
-    /// Limit of an `emptyDir`.
-    #[cfg_attr(feature = "json", serde(default))]
-    pub size_limit: Option<Quantity>,
+impl From<&pod::Resources> for Resources {
+    fn from(resources: &pod::Resources) -> Self {
+        Self { requests: (&resources.requests).into(), limits: (&resources.limits).into() }
+    }
 }
 
-impl VolumeSpec {
-    /// Whether it takes up local disk that counts against its pod.
-    pub fn is_local(&self) -> bool {
-        match self.volume_type {
-            VolumeType::HostPath | VolumeType::GitRepo | VolumeType::ConfigMap => true,
-            VolumeType::EmptyDir => self.medium.as_deref().unwrap_or_default().is_empty(),
-            VolumeType::Secret
-            | VolumeType::Projected
-            | VolumeType::DownwardApi
-            | VolumeType::Ephemeral
-            | VolumeType::PersistentVolumeClaim
-            | VolumeType::Image
-            | VolumeType::Other => false,
+impl From<&Pod> for Workload {
+    /// What a pod's specification says; nothing of it is measured.
+    fn from(pod: &Pod) -> Self {
+        let mut started = 0..;
+        let containers = pod.containers.iter().filter(|c| c.kind != ContainerKind::Ephemeral);
+        Self {
+            key: WorkloadKey {
+                name: pod.full_name(),
+                uid: Some(pod.uid.clone()).filter(|uid| !uid.is_empty()),
+                ..WorkloadKey::default()
+            },
+            qos: pod.qos,
+            priority: pod.priority,
+            priority_class: pod.priority_class.clone(),
+            static_pod: pod.is_static,
+            containers: containers
+                .map(|container| ContainerSpec {
+                    name: container.name.clone(),
+                    kind: container.kind,
+                    start_order: match container.kind {
+                        ContainerKind::Init | ContainerKind::Sidecar => started.next(),
+                        ContainerKind::Regular | ContainerKind::Ephemeral => None,
+                    },
+                    requests: (&container.resources.requests).into(),
+                    limits: (&container.resources.limits).into(),
+                })
+                .collect(),
+            volumes: pod.volumes.clone(),
+            pod_resources: pod.resources.as_ref().map(|whole| Box::new(whole.into())),
+            overhead: (!pod.overhead.is_empty()).then(|| Box::new((&pod.overhead).into())),
+            termination_grace: pod.termination_grace,
+            ..Workload::default()
         }
     }
 }

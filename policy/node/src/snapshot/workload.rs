@@ -1,7 +1,9 @@
 //! What can be ended: a pod, a cgroup or a process, with who it is and in which state.
-use super::{ContainerSpec, ResourceList, Resources, Stats, VolumeSpec};
+use super::{ContainerSpec, ResourceList, Resources, Stats};
 use crate::{Quantity, Secs, Time};
 use alloc::{boxed::Box, string::String, vec::Vec};
+use ebb_model::pod::{OwnerRef, Qos};
+use ebb_model::{CgroupId, ProcessId, VolumeSpec};
 
 /// Who a workload is. Ordered, so that ties always fall the same way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,29 +26,6 @@ pub struct WorkloadKey {
     pub process: Option<ProcessId>,
 }
 
-/// A cgroup's id: the inode of its kernfs directory, never used again while the machine is up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(transparent)
-)]
-pub struct CgroupId(pub u64);
-
-/// A process: its id with its start time, since ids are used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase", deny_unknown_fields)
-)]
-pub struct ProcessId {
-    /// Process id in the initial namespace.
-    pub pid: u32,
-    /// Start time in clock ticks since boot, field 22 of `/proc/PID/stat`.
-    pub start_time: u64,
-}
-
 /// What kind of thing a workload is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -62,18 +41,6 @@ pub enum WorkloadKind {
     Cgroup,
     /// A single process.
     Process,
-}
-
-/// Quality of service class of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
-pub enum Qos {
-    /// No request and no limit at all.
-    BestEffort,
-    /// Some requests or limits.
-    Burstable,
-    /// Limits equal to requests everywhere.
-    Guaranteed,
 }
 
 /// Why the agent says that a workload must never be ended.
@@ -210,23 +177,6 @@ pub struct LocalLimit {
     pub high: Option<u64>,
     /// Whether it is at that limit now.
     pub at_limit: bool,
-}
-
-/// The controller that owns a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "json",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase", deny_unknown_fields)
-)]
-pub struct OwnerRef {
-    /// Kind, such as `ReplicaSet`.
-    pub kind: String,
-    /// Name.
-    pub name: String,
-    /// UID.
-    #[cfg_attr(feature = "json", serde(default))]
-    pub uid: Option<String>,
 }
 
 /// A disruption budget that covers a pod.

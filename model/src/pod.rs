@@ -1,10 +1,9 @@
-//! A pod as far as its cgroups depend on it: what its containers may use, and what of that counts for the pod as a whole.
+//! A pod: who it is, what its containers may use, and what of that counts for the pod as a whole.
 //!
 //! Sums follow the kubelet: regular containers and sidecars together, or an init container beside the sidecars before it, whichever is more; a pod's own amounts replace the sum; overhead comes on top.
-use super::amounts::{self, Amounts, CPU, MEMORY};
-use crate::Quantity;
-use crate::snapshot::{ContainerKind, Qos};
-use crate::workload::NODE_CRITICAL;
+use crate::amounts::{self, Amounts, CPU, MEMORY};
+use crate::priority::{NODE_CRITICAL, is_critical};
+use crate::{Quantity, Secs, VolumeSpec};
 use alloc::{
     string::{String, ToString},
     vec::Vec,
@@ -19,6 +18,37 @@ pub struct Resources {
     pub limits: Amounts,
 }
 
+/// Quality of service class of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+pub enum Qos {
+    /// No request and no limit at all.
+    BestEffort,
+    /// Some requests or limits.
+    Burstable,
+    /// Limits equal to requests everywhere.
+    Guaranteed,
+}
+
+/// The part that a container plays in its pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase")
+)]
+pub enum ContainerKind {
+    /// Runs for as long as the pod does.
+    #[default]
+    Regular,
+    /// Runs to its end before the regular ones start.
+    Init,
+    /// An init container that keeps running (restart policy `Always`).
+    Sidecar,
+    /// Added to a running pod; it cannot ask for resources.
+    Ephemeral,
+}
+
 /// A container's identity at its runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerId {
@@ -26,6 +56,23 @@ pub struct ContainerId {
     pub runtime: String,
     /// The id itself.
     pub id: String,
+}
+
+/// The controller that owns a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
+pub struct OwnerRef {
+    /// Kind, such as `ReplicaSet`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    #[cfg_attr(feature = "json", serde(default))]
+    pub uid: Option<String>,
 }
 
 /// Where what is known of a pod comes from.
@@ -79,10 +126,10 @@ pub struct Pod {
     pub uid: String,
     /// The class that its status names, which wins.
     pub qos: Option<Qos>,
-    /// Priority; 0 where none is given.
-    pub priority: i32,
+    /// Priority; `None` where neither it nor a class that every cluster has is given.
+    pub priority: Option<i32>,
     /// Name of the priority class.
-    pub priority_class: String,
+    pub priority_class: Option<String>,
     /// It comes from a file of the node, directly or as a mirror.
     pub is_static: bool,
     /// What is asked for by the pod as a whole.
@@ -91,6 +138,10 @@ pub struct Pod {
     pub overhead: Amounts,
     /// Containers; init containers and sidecars in the order in which they start.
     pub containers: Vec<Container>,
+    /// Volumes.
+    pub volumes: Vec<VolumeSpec>,
+    /// Seconds that it asks for to terminate by itself; `None` where it does not say, and Kubernetes takes 30.
+    pub termination_grace: Option<Secs>,
 }
 
 impl Pod {
@@ -184,13 +235,13 @@ impl Pod {
     /// Whether the kubelet would never evict it.
     #[must_use]
     pub fn is_critical(&self) -> bool {
-        crate::workload::is_critical(self.is_static, false, Some(self.priority))
+        is_critical(self.is_static, false, self.priority)
     }
 
     /// Whether the node cannot do without it.
     #[must_use]
     pub fn is_node_critical(&self) -> bool {
-        self.is_critical() && self.priority_class == NODE_CRITICAL
+        self.is_critical() && self.priority_class.as_deref() == Some(NODE_CRITICAL)
     }
 
     /// The class by requests and limits; sums are compared, as the kubelet does, not container by container.
@@ -258,7 +309,8 @@ impl Pod {
     }
 
     /// Requests of all containers together, without the pod's own.
-    pub(super) fn container_requests(&self) -> Amounts {
+    #[must_use]
+    pub fn container_requests(&self) -> Amounts {
         self.sum(|resources| &resources.requests, |_| {})
     }
 }

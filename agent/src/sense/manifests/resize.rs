@@ -3,7 +3,7 @@
 use super::fields::resources;
 use super::text_at;
 use anyhow::Result;
-use ebb_policy::cgroups::pod::{Pod, Resources};
+use ebb_model::pod::{Pod, Resources};
 use serde_json::Value;
 
 /// Whether the kubelet is changing the pod.
@@ -29,7 +29,7 @@ pub(super) fn follow_allocated(document: &Value, pod: &mut Pod) -> Result<()> {
         let statuses = status.get(list).and_then(Value::as_array).into_iter().flatten();
         for (n, status) in statuses.enumerate() {
             let name = text_at(status, &["name"]);
-            let same = |c: &&mut ebb_policy::cgroups::pod::Container| Some(c.name.as_str()) == name;
+            let same = |c: &&mut ebb_model::pod::Container| Some(c.name.as_str()) == name;
             if let Some(container) = pod.containers.iter_mut().find(same) {
                 let path = format!("status.{list}[{n}]");
                 container.resources = allocated(status, &path, &container.resources)?;

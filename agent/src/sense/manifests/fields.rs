@@ -1,10 +1,9 @@
 //! What a manifest's fields may say: names that become parts of paths, and amounts that the API server would take.
 
-use crate::sense::manifests::quantity;
 use anyhow::{Context as _, Result, bail, ensure};
-use ebb_policy::cgroups::Amounts;
-use ebb_policy::cgroups::amounts::{huge_page_size, is_huge_page};
-use ebb_policy::cgroups::pod::{Pod, Resources};
+use ebb_model::amounts::{huge_page_size, is_huge_page};
+use ebb_model::pod::{Pod, Resources};
+use ebb_model::{Amounts, Quantity, Secs, VolumeSpec, VolumeType};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -81,7 +80,7 @@ pub(super) fn resources(value: Option<&Value>, path: &str) -> Result<Resources> 
 ///
 /// # Errors
 /// The field that is no quantity, is below zero, or names huge pages of a size that no kernel has.
-pub(in crate::cgroups) fn amounts(value: Option<&Value>, path: &str) -> Result<Amounts> {
+pub(crate) fn amounts(value: Option<&Value>, path: &str) -> Result<Amounts> {
     let mut amounts = Amounts::none();
     let entries = match value {
         None | Some(Value::Null) => return Ok(amounts),
@@ -100,6 +99,85 @@ pub(in crate::cgroups) fn amounts(value: Option<&Value>, path: &str) -> Result<A
         amounts.set(name, amount);
     }
     Ok(amounts)
+}
+
+/// The quantity that a manifest gives as text, or as a number that stands for itself.
+///
+/// # Errors
+/// When it is neither, or no quantity, saying what would be one.
+pub(crate) fn quantity(value: &Value) -> Result<Quantity> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        other => bail!("{other}: a quantity belongs here, such as \"100Mi\""),
+    };
+    text.parse().map_err(|error| anyhow::anyhow!("{text:?}: {error}"))
+}
+
+/// The grace that a pod asks for, in seconds.
+///
+/// # Errors
+/// When it is no whole number of seconds from 0 on.
+pub(super) fn grace(value: Option<&Value>) -> Result<Option<Secs>> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(given) => {
+            let seconds = given.as_u64().with_context(|| {
+                format!(
+                    "spec.terminationGracePeriodSeconds = {given}: a whole number of seconds belongs here, such as 30"
+                )
+            })?;
+            Ok(Some(Secs(seconds)))
+        }
+    }
+}
+
+/// Keys of a volume that name where its contents come from, as far as they are told apart.
+const VOLUME_SOURCES: [(&str, VolumeType); 10] = [
+    ("emptyDir", VolumeType::EmptyDir),
+    ("hostPath", VolumeType::HostPath),
+    ("gitRepo", VolumeType::GitRepo),
+    ("configMap", VolumeType::ConfigMap),
+    ("secret", VolumeType::Secret),
+    ("projected", VolumeType::Projected),
+    ("downwardAPI", VolumeType::DownwardApi),
+    ("ephemeral", VolumeType::Ephemeral),
+    ("persistentVolumeClaim", VolumeType::PersistentVolumeClaim),
+    ("image", VolumeType::Image),
+];
+
+/// A volume of the pod; one that names no source is an empty directory, as the API server makes it.
+///
+/// # Errors
+/// A name that could lead out of the pod's directory, or a limit that is no quantity.
+pub(super) fn volume(pod: &str, item: &Value, path: &str) -> Result<VolumeSpec> {
+    let own = item.get("name").and_then(Value::as_str).unwrap_or_default();
+    name(pod, &format!("{path}.name"), own)?;
+    let named = VOLUME_SOURCES.iter().find(|(key, _)| item.get(key).is_some_and(|v| !v.is_null()));
+    let has_other = item.as_object().is_some_and(|keys| {
+        keys.iter().any(|(key, value)| {
+            key != "name"
+                && !value.is_null()
+                && !VOLUME_SOURCES.iter().any(|(known, _)| known == key)
+        })
+    });
+    let volume_type = match named {
+        Some((_, volume_type)) => *volume_type,
+        None if has_other => VolumeType::Other,
+        None => VolumeType::EmptyDir,
+    };
+    let empty_dir = item.get("emptyDir");
+    let limit = empty_dir.and_then(|dir| dir.get("sizeLimit")).filter(|limit| !limit.is_null());
+    let size_limit = limit
+        .map(|limit| quantity(limit).with_context(|| format!("{path}.emptyDir.sizeLimit")))
+        .transpose()?;
+    let medium = empty_dir.and_then(|dir| dir.get("medium")).and_then(Value::as_str);
+    Ok(VolumeSpec {
+        name: own.to_owned(),
+        volume_type,
+        medium: medium.map(str::to_owned),
+        size_limit,
+    })
 }
 
 /// Names of containers are unique in a pod, whatever part they play.

@@ -11,6 +11,8 @@ use alloc::{
 pub const CPU: &str = "cpu";
 /// Bytes of memory.
 pub const MEMORY: &str = "memory";
+/// Bytes of local disk.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// Task ids; only in a node's capacity and in reservations.
 pub const PID: &str = "pid";
 /// What precedes the page size in the name of a huge page resource.
