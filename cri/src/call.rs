@@ -1,7 +1,7 @@
 //! One call: a place in the queue, a channel, a deadline, and what its failure means.
 
 use crate::error::{DialError, Error};
-use crate::keeper::{Line, Link, Suspicion};
+use crate::supervisor::{Line, Link, Suspicion};
 use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ impl Caller {
         let unreachable = |since, why| Error::Unreachable { call: name, since, why };
         let settled = match timeout_at(deadline, settled).await {
             Ok(Ok(line)) => line.clone(),
-            // The deadline, or the keeper's end with its runtime.
+            // The deadline, or the supervisor's end with its runtime.
             Ok(Err(_)) | Err(_) => self.line.borrow().clone(),
         };
         match settled {

@@ -105,7 +105,7 @@ const SETTLES_IN: Duration = Duration::from_secs(1);
 /// The pause after a stream that ended while its connection lives.
 const OPENS_AGAIN_IN: Duration = Duration::from_secs(1);
 
-/// The sending end, shared by the keeper and the streams.
+/// The sending end, shared by the supervisor and the streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlet {
     sender: mpsc::Sender<RuntimeEvent>,

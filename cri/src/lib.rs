@@ -3,7 +3,7 @@
 //! ```text
 //!  caller ── async call ──► Runtime ── borrows ──► Link (a channel, or why there is none)
 //!                              │                     ▲ published by
-//!                              └─ trouble ─────────► keeper: dial ► negotiate ► watch ► back off      one task
+//!                              └─ trouble ─────────► supervisor: dial ► negotiate ► watch ► back off      one task
 //!  caller ◄── RuntimeEvents ◄── streams: CRI's, containerd's own                                     one task each
 //! ```
 //! No call waits longer than its deadline, none waits for a runtime that is known to be away, and how many may wait is
@@ -20,13 +20,14 @@ mod endpoint;
 mod error;
 mod events;
 mod image;
-mod keeper;
 mod layers;
 mod pod;
 mod runtime;
 mod status;
+mod supervisor;
 mod time;
 mod usage;
+mod verbose;
 
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -41,8 +42,8 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{DialError, Error};
 pub use events::{Change, Feed, RuntimeEvent, RuntimeEvents, What};
 pub use image::Image;
-pub use keeper::Link;
 pub use layers::{Layers, Piece, PieceKind};
 pub use pod::{PodName, Sandbox, SandboxStatus};
 pub use runtime::{CgroupDriver, Runtime};
+pub use supervisor::Link;
 pub use usage::{ContainerUsage, FsUsage, ImageFs, PodUsage};

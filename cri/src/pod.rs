@@ -1,7 +1,7 @@
 //! Pods: their names, and the sandboxes that hold them.
 
-use crate::container::Verbose;
 use crate::time::moment;
+use crate::verbose::Verbose;
 use crate::wire::runtime as v1;
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -6,9 +6,9 @@ use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::{Feed, Outlet, RuntimeEvents};
 use crate::image::Image;
-use crate::keeper::{Keeper, Line, Link};
 use crate::layers::{self, Cache, Layers};
 use crate::pod::{Sandbox, SandboxStatus};
+use crate::supervisor::{Line, Link, Supervisor};
 use crate::usage::{ContainerUsage, ImageFs, PodUsage};
 use crate::wire::runtime as v1;
 use crate::wire::runtime::image_service_client::ImageServiceClient;
@@ -58,8 +58,9 @@ impl Runtime {
         let (suspect, suspicions) = mpsc::channel(SUSPICIONS);
         let caller = Caller::new(line.subscribe(), suspect);
         let feed = outlet.feed();
-        let keeper = Keeper { endpoint, limit: deadlines.connect, line, suspicions, outlet };
-        tokio::spawn(keeper.run());
+        let supervisor =
+            Supervisor { endpoint, limit: deadlines.connect, line, suspicions, outlet };
+        tokio::spawn(supervisor.run());
         (
             Self { inner: Arc::new(Inner { caller, deadlines, feed, sizes: Cache::default() }) },
             events,

@@ -5,11 +5,12 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use ebb::clock::{Boot, Clock};
 use ebb::config::Config;
+use ebb::config::Patterns;
 use ebb::sense::Roots;
 use ebb::sense::host::CgroupLayout;
 use ebb::sense::meminfo::Measure;
 use ebb::sense::runtime::Reader;
-use ebb::state::rules::{Patterns, Rules};
+use ebb::state::rules::Rules;
 use ebb::state::{Extent, NodeState};
 use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_policy::snapshot::Task;

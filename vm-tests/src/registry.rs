@@ -220,7 +220,7 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_nohang", "race", 300, idle::nohang),
     test("programs_costs", "small", 300, bench::programs::costs),
     test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
-    test("keeper_times", "node", 400, keeping::measure),
+    test("reconciler_times", "node", 400, keeping::measure),
     test("removal_ebb", "containerd", 1800, collection::measure),
     test("sweep_500", "node", 300, bench::sweep::five_hundred),
     test("sweep_5000", "node", 900, bench::sweep::five_thousand),

@@ -32,7 +32,7 @@ enum Section {
     /// Guests: the reflex beside the path through user space, and what each program costs, on each kernel.
     Reflex,
     /// Guests: from a new or changed cgroup to its values, on each kernel.
-    Keeper,
+    Reconciler,
     /// A guest: from a container's end to its removal.
     Removal,
     /// This host: listing and planning with 110 pods, 330 containers and 1,000 images.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Section::Idle,
         Section::Kernel,
         Section::Reflex,
-        Section::Keeper,
+        Section::Reconciler,
         Section::Removal,
         Section::Inventory,
         Section::Host,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
             Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Reflex => ("reflex", vm::shots::run()?),
-            Section::Keeper => ("keeper", vm::keeper::run()?),
+            Section::Reconciler => ("reconciler", vm::reconciler::run()?),
             Section::Removal => ("removal", vm::removal::run()?),
             Section::Inventory => ("inventory", inventory::run()?),
             Section::Host => ("host", host::run()?),

@@ -1,6 +1,6 @@
 //! `cargo xtask gates`: everything that is checked without running the program.
 
-use crate::{bpf, proto, sh};
+use crate::{bpf, imports, proto, sh};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -43,13 +43,15 @@ pub(crate) struct Step {
 }
 
 /// The gates, in the order in which they are run.
-pub(crate) const ALL: [Step; 8] = [
+pub(crate) const ALL: [Step; 10] = [
     Step { name: "format", run: format },
     Step { name: "lints", run: lints },
     Step { name: "lints of the kernel side", run: bpf::lint },
     Step { name: "documentation", run: documentation },
     Step { name: "wire protocols", run: proto::verify },
     Step { name: "crate boundaries", run: boundaries },
+    Step { name: "imports", run: imports::check },
+    Step { name: "who reads and changes the node", run: imports::hands },
     Step { name: "licences and sources", run: licences },
     Step { name: "unused dependencies", run: unused },
 ];

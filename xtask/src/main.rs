@@ -10,6 +10,7 @@ mod debs;
 mod demo;
 mod fuzz;
 mod gates;
+mod imports;
 mod kernels;
 mod kube;
 mod proto;

@@ -4,7 +4,7 @@
 //! the process (`cmdline`, `environ`, `maps`): what is asked can be held up by nobody.
 //! It is done when a victim is held ready, before its threshold is crossed; at the crossing only newcomers are asked.
 
-use super::victim::Refusal;
+use super::refusal::Refusal;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::custody::Custody;

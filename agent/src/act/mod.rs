@@ -13,17 +13,22 @@ mod marks;
 mod myself;
 mod pidfd;
 mod ready;
+mod refusal;
 mod release;
 pub mod runtime;
+mod seat;
+mod standby;
 mod victim;
 mod watchdog;
 mod worker;
 
+pub use crate::target::{Payload, Target};
 pub use end::{Ended, Method};
 pub use ladder::Rung;
 pub use myself::protect;
-pub use victim::{Payload, Refusal, Target, members};
-pub use watchdog::{LastResort, Lifeline};
+pub use refusal::Refusal;
+pub use standby::{LastResort, Lifeline};
+pub use victim::members;
 pub use worker::{Crew, Jobs, start};
 
 use crate::clock::Boot;

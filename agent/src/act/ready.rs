@@ -3,7 +3,8 @@
 //! Nothing is ended by holding. When the job comes, a hold that is young and whose cgroup nobody has joined who is protected
 //! is used; in any other case the victim is taken hold of anew.
 
-use super::victim::{Target, Victim};
+use super::Target;
+use super::victim::Victim;
 use crate::clock::Boot;
 use crate::sense::Roots;
 use std::time::Duration;

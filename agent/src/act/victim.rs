@@ -2,10 +2,12 @@
 
 use super::guard::Guard;
 use super::pidfd::PidFd;
+use super::refusal::Refusal;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
 use crate::sense::process::Process;
+use crate::target::Target;
 use ebb_model::ProcessId;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
@@ -15,88 +17,6 @@ use std::path::{Path, PathBuf};
 
 /// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
 pub(super) const HELD_AT_MOST: usize = 64;
-
-/// What a plan wants ended, by identity.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Target {
-    /// A cgroup and everything below it.
-    Cgroup {
-        /// Its id.
-        id: u64,
-        /// Where it was seen, as an absolute path.
-        path: PathBuf,
-    },
-    /// The containers of a pod: each a cgroup, the sandbox not among them. Ending that is the runtime's part.
-    Pod {
-        /// UID of the pod.
-        uid: String,
-        /// The cgroups of its containers.
-        payloads: Vec<Payload>,
-    },
-    /// One process.
-    Process {
-        /// Its pid.
-        pid: i32,
-        /// Its start time, in clock ticks since boot.
-        start: u64,
-    },
-}
-
-/// The cgroup of one container.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Payload {
-    /// Its id.
-    pub id: u64,
-    /// Where it was seen, as an absolute path.
-    pub path: PathBuf,
-}
-
-/// Why a target is not touched.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
-#[serde(rename_all = "camelCase", tag = "why")]
-pub enum Refusal {
-    /// It has ended, or its name belongs to another cgroup or process by now.
-    #[error("it is gone")]
-    Gone,
-    /// Whatever is left in it is exiting: its memory is on its way back.
-    #[error("all of it is exiting")]
-    Exiting,
-    /// It holds a process that must not die.
-    #[error("it holds process {pid}, which is protected: {}", protection(*because))]
-    Protected {
-        /// The process.
-        pid: i32,
-        /// What protects it.
-        because: ProtectedReason,
-        /// The cgroup, among those of the target, that it was found in; `None` for a target that is a process.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cgroup: Option<u64>,
-    },
-    /// Something lives in it, and not everybody who does can be asked whether it is protected.
-    #[error("its processes cannot be read: {error}")]
-    Unreadable {
-        /// What went wrong.
-        error: String,
-    },
-}
-
-impl Refusal {
-    pub(super) fn unreadable(error: &io::Error) -> Self {
-        Self::Unreadable { error: error.to_string() }
-    }
-
-    /// The same, found in the cgroup `id`.
-    pub(super) fn in_cgroup(self, id: u64) -> Self {
-        match self {
-            Self::Protected { pid, because, cgroup: _ } => {
-                Self::Protected { pid, because, cgroup: Some(id) }
-            }
-            other => other,
-        }
-    }
-}
 
 /// A target, held.
 #[derive(Debug)]
@@ -263,24 +183,10 @@ fn check_process(process: &Process, proc: &Path) -> Result<(), Refusal> {
     Guard::new(&roots)?.ask(pid, true)
 }
 
-fn protection(reason: ProtectedReason) -> &'static str {
-    match reason {
-        ProtectedReason::Agent => "it is ebb itself",
-        ProtectedReason::Init => "it is init",
-        ProtectedReason::Kubelet => "it is the kubelet",
-        ProtectedReason::Runtime => "it is part of the container runtime",
-        ProtectedReason::Configured => "the configuration protects it",
-        ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
-        ProtectedReason::KernelThread => "it is a kernel thread",
-        ProtectedReason::NothingRuns => "nothing of it runs",
-        ProtectedReason::Unlisted => "the container runtime has not told yet whose it is",
-        ProtectedReason::Unreadable => "its processes cannot be read",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Payload;
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
     use std::process::{Child, Command};

@@ -12,14 +12,16 @@ use super::ladder::Rung;
 use super::myself::{Turn, run_first};
 use super::ready::HELD_FOR;
 use super::release::Releaser;
-use super::watchdog::{self, LastResort, Lifeline};
-use super::{Acted, Actor, Job, NotDone, Step, Target};
+use super::seat::{Order, Post, Seat, lock};
+use super::standby::Lifeline;
+use super::watchdog;
+use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, error};
 
@@ -31,16 +33,6 @@ const WAITING_RESULTS: usize = 256;
 
 /// Between two tries to tell the loop what found no room.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
-
-/// What a thread that kills is told.
-#[derive(Debug)]
-pub(super) enum Order {
-    /// Take hold of this one: a job for it may follow.
-    Hold(Target),
-    Do(Job),
-    /// The loop is stuck: kill the first of these that can be killed.
-    StandIn(LastResort),
-}
 
 /// Who does jobs.
 pub struct Crew {
@@ -135,85 +127,6 @@ pub fn start(crew: Crew, lifeline: Arc<Lifeline>, results: Sender<Acted>) -> io:
     crate::threads::spawn("ebb-ladder", move || run_slow(crew.slow, &slow_inbox, &told))?;
     let watchdog = watchdog::guard(lifeline, seat, quick_jobs.clone(), releaser.clone(), results)?;
     Ok(Jobs { quick: quick_jobs, slow: slow_jobs, watchdog, releaser })
-}
-
-/// The place of the thread that kills: whoever has it takes orders.
-pub(super) struct Seat {
-    inbox: Mutex<Receiver<Order>>,
-    /// What the one who has it is at.
-    post: Mutex<Arc<Post>>,
-    /// Those that can take over.
-    spares: Mutex<VecDeque<SyncSender<Arc<Post>>>>,
-    /// An order to stand in for the loop has not been dealt with.
-    pub(super) stands_in: AtomicBool,
-}
-
-/// What one holder of the seat is at.
-#[derive(Debug, Default)]
-pub(super) struct Post {
-    /// Nanoseconds since boot at which it began its present order; 0 between two.
-    busy_since: AtomicU64,
-    /// The job that it is at.
-    job: Mutex<Option<Job>>,
-    /// Somebody else has taken over.
-    replaced: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Seat {
-    fn new(inbox: Receiver<Order>) -> Self {
-        Self {
-            inbox: Mutex::new(inbox),
-            post: Mutex::default(),
-            spares: Mutex::default(),
-            stands_in: AtomicBool::new(false),
-        }
-    }
-
-    fn spares(&self) -> MutexGuard<'_, VecDeque<SyncSender<Arc<Post>>>> {
-        lock(&self.spares)
-    }
-
-    /// For how long the present order has been worked at, at `now`; `None` between two.
-    pub(super) fn busy_for(&self, now: Boot) -> Option<Duration> {
-        let since = lock(&self.post).busy_since.load(Ordering::Acquire);
-        (since != 0).then(|| now.since(Boot(since)))
-    }
-
-    /// Gives the seat to the next thread that can have it; false when all hang.
-    pub(super) fn hand_over(&self) -> bool {
-        let Some(next) = self.spares().pop_front() else { return false };
-        let post = Arc::new(Post::default());
-        let before = std::mem::replace(&mut *lock(&self.post), Arc::clone(&post));
-        before.replaced.store(true, Ordering::Release);
-        self.stands_in.store(false, Ordering::Release);
-        // A thread that can take over waits for nothing else.
-        next.try_send(post).is_ok()
-    }
-
-    /// The job at which the holder of the seat is, for whoever is to tell that it hangs; once.
-    pub(super) fn take_job(&self) -> Option<Job> {
-        lock(&lock(&self.post).job).take()
-    }
-}
-
-impl Post {
-    fn begin(&self, job: Option<&Job>) {
-        *lock(&self.job) = job.cloned();
-        self.busy_since.store(Boot::now().0.max(1), Ordering::Release);
-    }
-
-    fn end(&self) {
-        self.busy_since.store(0, Ordering::Release);
-        *lock(&self.job) = None;
-    }
-
-    fn is_replaced(&self) -> bool {
-        self.replaced.load(Ordering::Acquire)
-    }
 }
 
 /// A thread that can kill.
@@ -318,12 +231,6 @@ impl Killer {
         }
         true
     }
-}
-
-/// What is told of a job whose thread hangs.
-pub(super) fn hung(job: Job, since: Duration) -> Acted {
-    let begun = Boot(Boot::now().0.saturating_sub(u64::try_from(since.as_nanos()).unwrap_or(0)));
-    Acted { job, begun, result: Err(NotDone::Hung), by_watchdog: false }
 }
 
 fn run_slow(mut actor: Actor, inbox: &Receiver<Job>, results: &Sender<Acted>) {

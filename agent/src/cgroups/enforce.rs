@@ -3,9 +3,10 @@
 use super::beneath::Beneath;
 use super::live::Reader;
 use super::systemd::{Manager, Properties};
-use super::write::{NotWritten, Writer, Written};
+use super::write::{NotWritten, Writer};
 use crate::act::Mode;
 use crate::config::{Beside, CgroupMode, Cgroups};
+use crate::report::cgroups::Written;
 use crate::sense::Roots;
 use ebb_policy::cgroups::compare::{Difference, Live, differences};
 use ebb_policy::cgroups::order::{Write, writes};

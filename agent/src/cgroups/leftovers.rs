@@ -6,12 +6,12 @@
 use super::beneath::Beneath;
 use super::write::{NotWritten, Writer};
 use crate::act::{NotDone, Refusal, Target, end_leftover};
+use crate::report::cgroups::Dying;
 use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::{Fate, Known, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
 use ebb_policy::snapshot::Qos;
-use serde::Serialize;
 use std::io;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -31,18 +31,6 @@ pub struct Ground {
     pub proc: PathBuf,
     /// The kubelet's directory, whose `pods/<UID>/volumes` tells of volumes.
     pub kubelet: PathBuf,
-}
-
-/// A cgroup below which memory is still charged to cgroups that have been removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Dying {
-    /// Path below the cgroup mount: the nearest one that is still there.
-    pub path: String,
-    /// How many removed cgroups hold on to something.
-    pub count: u64,
-    /// Bytes charged here that no cgroup below accounts for; `None` where the kernel does not say.
-    pub bytes: Option<u64>,
 }
 
 impl Ground {

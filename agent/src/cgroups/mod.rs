@@ -8,19 +8,19 @@
 //! ```
 //! [`node`] reads what there is, [`sources`] puts manifests (`sense::manifests`) and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
 //! [`mod@write`] writes values, [`systemd`] tells units of them, [`leftovers`] removes what no pod belongs to; none of them chooses.
-//! [`enforce`] is one round of it all, [`keeper`] the thread that goes round for as long as `ebb run` does: `at_work` is what it does, `part` what woke it.
+//! [`enforce`] is one round of it all, [`reconciler`] the thread that goes round for as long as `ebb run` does: `mod@reconcile` is what it does, `part` what woke it.
 //! `beneath` is the only one that opens a cgroup's directory or file: the kernel resolves every path below the mount.
 //! Everything is decided in `ebb-policy`.
 
-mod at_work;
 pub(crate) mod beneath;
 pub(crate) mod detect;
 pub mod enforce;
-pub mod keeper;
 pub mod leftovers;
 pub mod live;
 pub mod node;
 mod part;
+mod reconcile;
+pub mod reconciler;
 pub mod sources;
 pub mod systemd;
 mod tidy;

@@ -1,10 +1,10 @@
-//! Which part of the tree the keeper is to look at again, and what woke it.
+//! Which part of the tree the reconciler is to look at again, and what woke it.
 
 use ebb_policy::cgroups::Cgroup;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// What woke the keeper.
+/// What woke the reconciler.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     /// What to look at again.

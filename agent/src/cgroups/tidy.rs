@@ -1,10 +1,11 @@
-//! What the keeper does about leftovers from one look at the whole tree to the next: what belongs to no pod, what is empty, and what is gone but still holds memory.
+//! What the reconciler does about leftovers from one look at the whole tree to the next: what belongs to no pod, what is empty, and what is gone but still holds memory.
 //!
 //! Nothing is told or done on one look alone: a cgroup may be made a moment before its pod is told of, and one that was just removed lets go of its memory by itself.
 
-use super::leftovers::{Dying, Ground};
+use super::leftovers::Ground;
 use super::write::Writer;
 use crate::report::Record;
+use crate::report::cgroups::Dying;
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::{Fate, Known, Orphan};
 use std::collections::{BTreeMap, BTreeSet};

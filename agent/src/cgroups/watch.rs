@@ -10,8 +10,18 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
+
+/// What has to be known even when no more notices fit.
+#[derive(Debug, Default)]
+pub(super) struct Signs {
+    /// Some notice did not fit.
+    pub(super) missed: AtomicBool,
+    /// It is over.
+    pub(super) over: AtomicBool,
+}
 
 /// What was noticed.
 #[derive(Debug)]

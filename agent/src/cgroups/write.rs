@@ -5,12 +5,12 @@
 //! Nothing is written outside the paths that the plan names, and no link is followed.
 
 use super::beneath::{Beneath, open_in};
+use crate::report::cgroups::Written;
 use crate::sense::file::{KeptFile, keyed, number_or_max};
 use ebb_policy::cgroups::compare::agrees;
 use ebb_policy::cgroups::order::{Direction, Write};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -26,23 +26,6 @@ const STUCK_AT_MOST: usize = 4;
 
 /// What a limit that cannot be lowered to its value is left above what is in use: a 32nd of it, but at least this many bytes.
 const LEAST_ROOM: u64 = 16 << 20;
-
-/// A value that was written and read back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Written {
-    /// Path of the cgroup below the mount.
-    pub path: String,
-    /// The file.
-    pub file: String,
-    /// What it said before.
-    pub before: String,
-    /// What it says now.
-    pub now: String,
-    /// What it is to say, where it could not be brought to that at once: more is in use than may be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<String>,
-}
 
 /// Why a value was not written.
 #[derive(Debug, Error)]

@@ -8,7 +8,7 @@ use super::{Failure, event_loop, json, takes_escapes};
 use crate::act::runtime::{Outcome, RuntimeHand, Work};
 use crate::report::{self, bytes, piece, plain};
 use crate::sense::disk::DiskReading;
-use crate::state::images::ImageStore;
+use crate::store::ImageStore;
 use anyhow::{Context as _, anyhow};
 use ebb_policy::limits::{Limits, RawEviction};
 use ebb_policy::plan::{Action, KeepReason, Kept, Plan};

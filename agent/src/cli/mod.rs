@@ -10,6 +10,7 @@ mod events;
 mod gc;
 mod images;
 mod json;
+mod look;
 mod node;
 mod on_node;
 mod plan;

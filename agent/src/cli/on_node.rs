@@ -3,8 +3,8 @@
 use super::Failure;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
+use crate::config::Seccomp;
 use crate::config::{Capacities, Config, Incidents, placed};
-use crate::privileges::Seccomp;
 use crate::sense::Roots;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;

@@ -6,7 +6,7 @@ use super::on_node::{self, Fixed};
 use super::runtime::RuntimeArgs;
 use super::{Failure, check_left_out, colour, event_loop, takes_colour};
 use crate::act::{Mode, protect};
-use crate::cgroups::keeper::Keeper;
+use crate::cgroups::reconciler::Reconciler;
 use crate::clock::Clock;
 use crate::config::{self, CgroupMode, Cgroups, Config};
 use crate::lock::{NodeLock, NotLocked};
@@ -16,13 +16,12 @@ use crate::report::journal::entry::Around;
 use crate::report::journal::{Journal, JournalSink, LogLines};
 use crate::report::queue::Queue;
 use crate::report::service::ServiceManager;
-use crate::report::{Output, Reporter};
-use crate::run::{self, Setup, StartKeeper};
+use crate::report::{Output, Reporter, last_word};
+use crate::run::{self, Setup, StartReconciler};
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, hierarchies};
 use crate::sense::psi::Trigger;
 use crate::sense::sweep::Sweeper;
-use crate::threads;
 use anyhow::{Context as _, bail};
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +86,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         None
     });
     let records_to = journal.clone().filter(|journal| journal.is_behind(io::stdout()));
-    threads::end_on_panic(args.output, records_to.clone());
+    last_word::end_on_panic(args.output, records_to.clone());
     log_to(journal.filter(|journal| journal.is_behind(io::stderr())));
     if !policy.pods_only {
         missing.extend(layout_notice(&layout));
@@ -129,12 +128,12 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     };
     let (queue, drained) =
         Queue::start(sink, incidents).context("cannot start the writer of records")?;
-    threads::tell_after(queue.progress());
+    last_word::tell_after(queue.progress());
     let reporters = reporters(args.output, around, queue.clone());
     let reporter = reporters();
     let has_runtime = args.runtime.is_given();
-    let start_keeper = keepers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
-    let keeper = start_keeper(&config.cgroups).map_err(|error| {
+    let start_reconciler = reconcilers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
+    let reconciler = start_reconciler(&config.cgroups).map_err(|error| {
         let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
         failure(error.context("cgroups"))
     })?;
@@ -161,8 +160,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             reporter,
             queue,
             service,
-            keeper,
-            start_keeper,
+            reconciler,
+            start_reconciler,
         })
         .await
         .map_err(Failure::Failed)
@@ -186,14 +185,14 @@ fn node_lock(
     }
 }
 
-/// What starts the keeper of cgroups, when a configuration wants one: at the beginning, or when it is read anew.
-fn keepers(
+/// What starts the reconciler of cgroups, when a configuration wants one: at the beginning, or when it is read anew.
+fn reconcilers(
     roots: Roots,
     layout: CgroupLayout,
     has_runtime: bool,
     hand: Mode,
     reporters: impl Fn() -> Reporter + Clone + Send + 'static,
-) -> StartKeeper {
+) -> StartReconciler {
     Box::new(move |cgroups: &Cgroups| {
         if cgroups.mode == CgroupMode::Off {
             return Ok(None);
@@ -205,7 +204,7 @@ fn keepers(
             );
         }
         let reporter = reporters.clone();
-        Keeper::start(cgroups.clone(), roots.clone(), has_runtime, hand, reporter).map(Some)
+        Reconciler::start(cgroups.clone(), roots.clone(), has_runtime, hand, reporter).map(Some)
     })
 }
 

@@ -2,9 +2,10 @@
 
 use super::Failure;
 use super::configured::ConfigArgs;
+use super::look::look;
 use super::node::NodeArgs;
 use super::sockets::{self, Cri};
-use super::{snapshot, warn};
+use super::warn;
 use crate::act::Mode;
 use crate::clock::{Boot, Clock};
 use crate::config::{self, Config};
@@ -15,8 +16,8 @@ use crate::sense::logs::{LogRoots, Logs};
 use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Reader, writable_layers};
-use crate::state::images::{ImageStore, Records, StoreError};
 use crate::state::{Evicted, NodeState};
+use crate::store::{ImageStore, Records, StoreError};
 use anyhow::{Context as _, anyhow};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
 use ebb_policy::snapshot::{ProtectedReason, Workload};
@@ -155,7 +156,7 @@ impl Sight {
         let (roots, layout) = node.find().map_err(Failure::Input)?;
         let config = config.load_for(true)?;
         let mut notes = Vec::new();
-        let mut state = snapshot::look(&config, roots, layout, node.node_fs())?;
+        let mut state = look(&config, roots, layout, node.node_fs())?;
         state.pods_mut().expect_runtime();
         let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
         let mut reader = Reader::new(runtime.clone(), Clock::anchored_now());

@@ -1,23 +1,18 @@
 //! `ebb snapshot`: this node as policy sees it, for `ebb plan`, for reports and for tests.
 
-use super::configured::{self, ConfigArgs};
+use super::configured::ConfigArgs;
+use super::look::look;
 use super::node::NodeArgs;
 use super::runtime::{RuntimeArgs, Sight};
 use super::{Failure, event_loop, warn};
 use crate::clock::Boot;
 use crate::config::Config;
 use crate::report;
-use crate::sense::Roots;
-use crate::sense::disk::DiskReading;
-use crate::sense::host::CgroupLayout;
-use crate::sense::node::NodeSensor;
-use crate::state::{Depth, NodeState};
 use anyhow::Context as _;
 use ebb_policy::snapshot::Workload;
 use ebb_policy::{Signal, Snapshot};
 use std::cmp::Reverse;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 /// Arguments of `ebb snapshot`.
 #[derive(Debug, clap::Args)]
@@ -96,33 +91,4 @@ pub(super) fn take(
     let config = given;
     let snapshot = look(&config, roots, layout, node.node_fs())?.snapshot(Boot::now());
     Ok((config, snapshot))
-}
-
-/// Reads the node once, in full, for whoever has more to add.
-pub(super) fn look(
-    config: &Config,
-    roots: Roots,
-    layout: CgroupLayout,
-    node_fs: Option<PathBuf>,
-) -> Result<NodeState, Failure> {
-    let policy = configured::policy(config).map_err(|e| Failure::Input(e.into()))?;
-    let meminfo = roots.proc.join("meminfo");
-    let mut sensor =
-        NodeSensor::open(&roots).with_context(|| format!("cannot read {}", meminfo.display()))?;
-    let reading = sensor.read().with_context(|| format!("cannot read {}", meminfo.display()))?;
-    let cgroup_root = roots.cgroup.clone();
-    let mut state = NodeState::new(roots, layout, policy.measure, policy.rules);
-    state.pods_mut().set_pods_only(policy.pods_only);
-    state.observe_node(reading);
-    if let Some(node) = node_fs {
-        state.disk_mut().watch(node);
-    }
-    if let Some(places) = state.disk().places().cloned() {
-        state.disk_mut().observe(DiskReading::of(&places));
-    }
-    let now = Boot::now();
-    state
-        .sample(now, Depth::Full)
-        .with_context(|| format!("cannot read the cgroups at {}", cgroup_root.display()))?;
-    Ok(state)
 }

@@ -16,6 +16,8 @@ mod explain;
 mod kubelet;
 mod memory_pressure;
 mod options;
+mod patterns;
+mod seccomp;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -25,9 +27,9 @@ pub use capacity::{Capacities, placed};
 pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, Leftovers};
 pub use error::{ConfigErrors, Mistake};
 pub use explain::Setting;
+pub use patterns::Patterns;
+pub use seccomp::Seccomp;
 
-use crate::privileges::Seccomp;
-use crate::state::rules::Patterns;
 use cgroups::CgroupsDraft;
 use defaults::{also_below, defaults, hard_memory, standalone_thresholds};
 use ebb_policy::Signal;
@@ -432,7 +434,7 @@ fn tree(text: &str) -> Result<Placed, ConfigErrors> {
         let error = ConfigError {
             key: "the file".to_owned(),
             value: None,
-            problem: format!("not YAML that can be read: {}", yaml_problem(&error)),
+            problem: format!("not YAML that can be read: {}", crate::yaml::problem(&error)),
             fix: "correct the syntax".to_owned(),
         };
         ConfigErrors { file: None, mistakes: vec![Mistake { line, error }] }
@@ -448,19 +450,6 @@ fn tree(text: &str) -> Result<Placed, ConfigErrors> {
     });
     let mistakes: Vec<Mistake> = twice.collect();
     if mistakes.is_empty() { Ok(root) } else { Err(ConfigErrors { file: None, mistakes }) }
-}
-
-/// What is wrong with a YAML text, without advice on how to use the library that reads it.
-#[must_use]
-pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    match text.split_once(", set DuplicateKeyPolicy") {
-        Some((problem, rest)) => {
-            let place = rest.split_once(" at line").map(|(_, place)| format!(" at line{place}"));
-            format!("{problem}{}", place.unwrap_or_default())
-        }
-        None => text,
-    }
 }
 
 /// Says which signal was probably meant, where the policy crate only knows that there is none of that name.

@@ -10,9 +10,9 @@ mod capabilities;
 mod held;
 mod seccomp;
 
+use crate::config::Seccomp;
 pub use capabilities::{Features, Row, TABLE, kept};
 pub use held::{Held, threads_that_hold_more};
-pub use seccomp::Seccomp;
 
 use caps::{CapSet, Capability, CapsHashSet};
 use std::path::Path;

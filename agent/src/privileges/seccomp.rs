@@ -3,38 +3,9 @@
 //! The list has what the code makes, with the other forms of the same calls that a C library may choose; mode `log` finds what it lacks.
 //! A call that is not on it fails as on a kernel that does not have it (`ENOSYS`), for which libraries have another way: a reclaimer that dies of its own filter is worse than one without.
 
+use crate::config::Seccomp;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
-use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// What becomes of a system call that is not on the list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Seccomp {
-    /// Nothing: there is no filter.
-    Off,
-    /// It is made, and the kernel's log (or the audit log) names it.
-    #[default]
-    Log,
-    /// It fails with `ENOSYS`.
-    Enforce,
-}
-
-impl Seccomp {
-    /// The mode by the word of the configuration.
-    pub const WORDS: [(&str, Self); 3] =
-        [("off", Self::Off), ("log", Self::Log), ("enforce", Self::Enforce)];
-
-    /// The word of the configuration.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Log => "log",
-            Self::Enforce => "enforce",
-        }
-    }
-}
 
 /// Puts the filter on this thread and on those that it starts from here on.
 ///

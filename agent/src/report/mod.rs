@@ -7,6 +7,7 @@
 pub mod cgroups;
 pub mod incident;
 pub mod journal;
+pub mod last_word;
 mod plain;
 pub mod queue;
 mod reason;
@@ -15,9 +16,8 @@ mod text;
 
 use crate::act::runtime::Work;
 use crate::act::{Job, Method, Mode};
-use crate::cgroups::leftovers::Dying;
-use crate::cgroups::write::Written;
 use crate::clock::{Boot, Clock};
+use cgroups::{Dying, Written};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::plan::{Evict, KeepReason, Note, Ranked};
@@ -488,9 +488,10 @@ pub fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
+pub use crate::human::{amount, bytes};
 pub use plain::plain;
 pub use reason::{protection, reason, skipped};
-pub use text::{amount, bytes, piece, ranked, time_of_day};
+pub use text::{piece, ranked, time_of_day};
 
 /// What a plan's notes say, for people.
 #[must_use]

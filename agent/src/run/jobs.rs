@@ -1,7 +1,7 @@
 //! What was set in motion: jobs handed to the workers, what became of them, and what is on its way out.
 
 use super::Agent;
-use super::episode::of_signal;
+use super::episodes::of_signal;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
 use crate::report::{Fate, Record, ms};

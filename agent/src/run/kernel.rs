@@ -54,8 +54,8 @@ impl Agent {
                     self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
                 }
                 KernelEvent::Cgroup { change: CgroupChange::Created, path: Some(path), .. } => {
-                    if let Some(keeper) = &self.keeper {
-                        keeper.created(&path);
+                    if let Some(reconciler) = &self.reconciler {
+                        reconciler.created(&path);
                     }
                 }
                 // A container has ended. The runtime may tell so too, but not every runtime does.

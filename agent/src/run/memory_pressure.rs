@@ -12,6 +12,7 @@ use crate::clock::Boot;
 use crate::report::Record;
 use crate::report::incident::About;
 use crate::sense::Roots;
+use crate::sense::cgroup::id_at;
 use crate::sense::file::read_once;
 use crate::sense::psi::{self, CGROUP_WINDOW_US, Stall, Trigger};
 use ebb_policy::StallShare;
@@ -19,7 +20,6 @@ use ebb_policy::limits::MemoryPressure;
 use ebb_policy::plan::PressureGrounds;
 use ebb_policy::snapshot::{CgroupPressure, WorkloadKey};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,7 +143,7 @@ impl Watch {
 
     /// Sees to it that the trigger is that of the cgroup which has the name now.
     fn arm(&mut self, bell: &Arc<Notify>) {
-        let inode = std::fs::metadata(&self.path).map(|file| file.ino()).ok();
+        let inode = id_at(&self.path);
         let is_armed = self
             .trigger
             .as_ref()

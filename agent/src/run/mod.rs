@@ -14,6 +14,7 @@ mod ahead;
 mod alarm;
 mod disk;
 mod episode;
+mod episodes;
 mod fresh;
 mod jobs;
 mod kernel;
@@ -32,7 +33,7 @@ mod watch;
 
 use crate::act::{self, Actor, Crew, Jobs, Lifeline, Mode};
 use crate::cadence::{LONGEST, SHORTEST};
-use crate::cgroups::keeper::Keeper;
+use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
 use crate::config::{CgroupMode, Cgroups};
 use crate::report::queue::{Dropped, Queue};
@@ -45,8 +46,8 @@ use crate::sense::node::NodeSensor;
 use crate::sense::psi::Trigger;
 use crate::sense::sweep::Sweeper;
 use crate::state::NodeState;
-use crate::state::images::Memory;
 use crate::state::rules::Rules;
+use crate::store::Memory;
 use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
@@ -82,7 +83,7 @@ const BACKSTOP: Duration = Duration::from_secs(60);
 /// How long the end waits for jobs that are under way: taking back the memory of a large process takes its time.
 const LAST_RESULTS: Duration = Duration::from_secs(3);
 
-/// How long the end waits for the keeper of cgroups, so that what it did last is told before it.
+/// How long the end waits for the reconciler of cgroups, so that what it did last is told before it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Between two looks while memory comes back, or is about to.
@@ -111,8 +112,8 @@ pub struct Policy {
     pub text: String,
 }
 
-/// Starts a keeper of cgroups; `Ok(None)` when the configuration does not want one.
-pub type StartKeeper = Box<dyn Fn(&Cgroups) -> Result<Option<Keeper>>>;
+/// Starts a reconciler of cgroups; `Ok(None)` when the configuration does not want one.
+pub type StartReconciler = Box<dyn Fn(&Cgroups) -> Result<Option<Reconciler>>>;
 
 /// Everything the loop needs to begin.
 pub struct Setup {
@@ -153,9 +154,9 @@ pub struct Setup {
     /// Who started this process and wants to hear that it lives.
     pub service: ServiceManager,
     /// Who holds the cgroups of pods to their plan, when that is wanted.
-    pub keeper: Option<Keeper>,
+    pub reconciler: Option<Reconciler>,
     /// How to start one when that is wanted later.
-    pub start_keeper: StartKeeper,
+    pub start_reconciler: StartReconciler,
 }
 
 /// The threads that read for the loop.
@@ -193,8 +194,8 @@ struct Agent {
     /// Records that were dropped, as far as that was told.
     dropped: Dropped,
     service: ServiceManager,
-    keeper: Option<Keeper>,
-    start_keeper: StartKeeper,
+    reconciler: Option<Reconciler>,
+    start_reconciler: StartReconciler,
     roots: Roots,
     /// When the node was last looked at, or that was tried.
     looked: Boot,
@@ -301,8 +302,8 @@ impl Agent {
             reporter,
             queue,
             service,
-            keeper,
-            start_keeper,
+            reconciler,
+            start_reconciler,
         } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
@@ -340,8 +341,8 @@ impl Agent {
             queue,
             dropped: Dropped::default(),
             service,
-            keeper,
-            start_keeper,
+            reconciler,
+            start_reconciler,
             roots,
             looked: Boot::now(),
             wake_at: None,
@@ -426,7 +427,7 @@ impl Agent {
                 Event::Shutdown(why) => {
                     self.service.stopping();
                     self.hear_what_was_done(&mut wakers).await;
-                    self.keeper.iter().for_each(|keeper| keeper.end(LAST_WORDS));
+                    self.reconciler.iter().for_each(|reconciler| reconciler.end(LAST_WORDS));
                     self.store_open_episodes(why);
                     self.tell_of_dropped_records();
                     self.reporter.tell(&Record::Stopping { why });
@@ -518,14 +519,14 @@ impl Agent {
     }
 
     /// Has the cgroups of pods kept by another configuration, or no more, or from now on.
-    fn configure_keeper(&mut self, cgroups: &Cgroups) {
-        match &self.keeper {
+    fn configure_reconciler(&mut self, cgroups: &Cgroups) {
+        match &self.reconciler {
             // Dropping it ends it.
-            Some(_) if cgroups.mode == CgroupMode::Off => self.keeper = None,
-            Some(keeper) => keeper.configured(cgroups.clone()),
-            None => match (self.start_keeper)(cgroups) {
-                Ok(keeper) => {
-                    self.keeper = keeper;
+            Some(_) if cgroups.mode == CgroupMode::Off => self.reconciler = None,
+            Some(reconciler) => reconciler.configured(cgroups.clone()),
+            None => match (self.start_reconciler)(cgroups) {
+                Ok(reconciler) => {
+                    self.reconciler = reconciler;
                     if let Some(runtime) = &self.runtime {
                         runtime.list();
                     }

@@ -16,13 +16,13 @@ use crate::clock::Boot;
 use crate::report::incident::{About, Decision};
 use crate::report::{Record, amount};
 use crate::sense::Roots;
+use crate::sense::cgroup::id_at;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 /// The reflex of this host and how it is used.
@@ -266,8 +266,7 @@ fn name(
         // Its containers are side by side in the pod's own.
         Target::Pod { payloads, .. } => {
             let pod = payloads.first().and_then(|payload| payload.path.parent());
-            let pod = pod.and_then(|path| std::fs::metadata(path).ok());
-            pod.ok_or(Trouble::Passing)?.ino()
+            pod.and_then(id_at).ok_or(Trouble::Passing)?
         }
         Target::Process { .. } => {
             let why = "it ends cgroups, and workloads are processes here";

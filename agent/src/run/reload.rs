@@ -22,7 +22,7 @@ use tokio::sync::mpsc::Sender;
 /// A configuration that takes this long to be looked at or read hangs.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a new configuration that wants no keeper of cgroups waits for it: the kernel may block a write, and the loop is needed.
+/// How long a new configuration that wants no reconciler of cgroups waits for it: the kernel may block a write, and the loop is needed.
 const LAST_WRITE: Duration = Duration::from_millis(100);
 
 /// How the configuration is read anew.
@@ -130,19 +130,19 @@ impl Agent {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
                 self.state.pods_mut().set_pods_only(policy.pods_only);
                 if policy.cgroups.mode == CgroupMode::Off
-                    && let Some(keeper) = self.keeper.take()
+                    && let Some(reconciler) = self.reconciler.take()
                 {
                     // Once it is said that nothing is written any more, nothing is.
-                    keeper.end(LAST_WRITE);
+                    reconciler.end(LAST_WRITE);
                 }
-                // Before the keeper has a word: what it tells from here on is by the new configuration.
+                // Before the reconciler has a word: what it tells from here on is by the new configuration.
                 let thresholds = configured(&policy.limits);
                 self.reporter.tell(&Record::Reloaded {
                     accepted: true,
                     errors: Vec::new(),
                     thresholds,
                 });
-                self.configure_keeper(&policy.cgroups);
+                self.configure_reconciler(&policy.cgroups);
                 self.watch_memory_pressure(policy.limits.memory_pressure());
                 self.policy = policy;
                 for what in self.pressures.tell_of_missing() {

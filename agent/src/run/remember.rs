@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::clock::Boot;
-use crate::state::images::{ImageStore, Memory};
+use crate::store::{ImageStore, Memory};
 use std::path::Path;
 
 impl Agent {

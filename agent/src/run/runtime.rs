@@ -157,7 +157,7 @@ impl Agent {
             }
             News::Down(what) => {
                 self.set_up(false);
-                self.keeper.iter().for_each(|keeper| keeper.pods(None));
+                self.reconciler.iter().for_each(|reconciler| reconciler.pods(None));
                 self.reporter.tell(&Record::Runtime { up: false, what });
                 // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
                 self.settle(|collecting| collecting.listed |= collecting.done.is_some());
@@ -175,8 +175,8 @@ impl Agent {
                 let at = inventory.at;
                 let listed = inventory.images.as_ref().map(|images| images.at);
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
-                if let Some(keeper) = &self.keeper {
-                    keeper.pods(Some(crate::cgroups::sources::seen(&inventory)));
+                if let Some(reconciler) = &self.reconciler {
+                    reconciler.pods(Some(crate::cgroups::sources::seen(&inventory)));
                 }
                 self.state.observe_inventory(*inventory);
                 self.stop_left_sandboxes(at);

@@ -5,13 +5,13 @@ use super::reload::Reloaded;
 use super::session::News;
 use crate::act::{Acted, Mode};
 use crate::sense::Roots;
+use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
 use ebb_probes::{Fact, KernelEvent, Lost, ProbeState, Probes, RingError, Totals};
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -215,7 +215,7 @@ impl Wakers {
             Fact::CgroupsPopulated,
         ];
         // Paths in events start at the hierarchy's own root; below another root they would name nothing.
-        let is_whole = std::fs::metadata(&roots.cgroup).is_ok_and(|m| m.ino() == ROOT_CGROUP);
+        let is_whole = id_at(&roots.cgroup) == Some(ROOT_CGROUP);
         is_whole && facts.into_iter().all(|fact| probes.tells(fact))
     }
 

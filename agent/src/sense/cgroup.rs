@@ -12,7 +12,14 @@ use nix::sys::stat::{Mode, fstat};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+/// The id of the cgroup that has the path now; `None` when there is none.
+#[must_use]
+pub fn id_at(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|dir| dir.ino())
+}
 
 /// A cgroup whose directory is held open.
 #[derive(Debug)]
@@ -325,7 +332,6 @@ impl Stat {
 pub(super) mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::MetadataExt as _;
 
     /// A cgroup of these files, and the directory that it is.
     pub(in crate::sense) fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {

@@ -10,10 +10,10 @@
 //! In a dry run nothing terminates: the would-be victim counts with what it holds now, for as long as it runs.
 //! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
 
-use crate::act::Target;
 use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::Process;
+use crate::target::Target;
 use ebb_policy::snapshot::{Dying, Workload, WorkloadKey};
 use ebb_policy::{Millis, Signal};
 use std::path::Path;
@@ -428,7 +428,7 @@ fn is_gone(target: &Target, proc: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::Payload;
+    use crate::target::Payload;
     use ebb_policy::snapshot::{MemoryUsage, Stats};
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;

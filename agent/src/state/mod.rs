@@ -9,12 +9,10 @@
 //! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
 //! What is gone is forgotten at once.
 
-mod attempts;
 mod counted;
 mod disk;
 mod dying;
 mod filling;
-pub mod images;
 mod pods;
 mod reclaim;
 pub mod rules;
@@ -28,11 +26,11 @@ use pods::Owner;
 pub use pods::{Evicted, Pods};
 pub use snapshot::Extent;
 
-use crate::act::{Payload, Target};
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
 use crate::sense::block;
 use crate::sense::descriptors::Descriptors;
+use crate::sense::file::read_once;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeReading;
@@ -41,6 +39,7 @@ use crate::sense::psi::Stall;
 use crate::sense::runtime::Inventory;
 use crate::sense::sweep::Sweeper;
 use crate::sense::tree::{Tree, container_id};
+use crate::target::{Payload, Target};
 use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
@@ -525,7 +524,7 @@ impl NodeState {
     pub fn observe_writes(&mut self) {
         let Some((reading, filesystems)) = self.disk.filesystems() else { return };
         let mounts = self.roots.proc.join("self/mountinfo");
-        let mounts = std::fs::read_to_string(mounts).unwrap_or_default();
+        let mounts = read_once(&mounts).unwrap_or_default();
         let counted_as = |device| block::counted_as(device, Path::new("/sys"), &mounts);
         let mut written = BTreeMap::new();
         for (id, tracked) in &self.cgroups {

@@ -9,11 +9,11 @@
 
 mod owners;
 
-use crate::act::Payload;
 use crate::clock::{Boot, Clock};
 use crate::sense::logs::Logs;
 use crate::sense::pod_dirs::{Figure, PodName, PodSizes};
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
+use crate::target::Payload;
 use ebb_policy::snapshot::{
     ContainerState, ContainerStats, Counted, FsUsage, LocalLimit, MemoryUsage, ProtectedReason,
     Sandbox, State, Stats, VolumeSpec, VolumeStats, VolumeType, Workload, WorkloadKey,

@@ -5,6 +5,7 @@
 //! what was handed to somebody else, and the operator's do when their first name is written out (`user.slice/**/db.service`).
 //! On a host where processes are the workloads, the same patterns are matched against the command name.
 
+use crate::config::Patterns;
 use crate::sense::custody::Custody;
 use ebb_policy::snapshot::{Preference, ProtectedReason};
 use globset::{Glob, GlobMatcher, GlobSet, GlobSetBuilder};
@@ -31,21 +32,6 @@ const ALWAYS_PROTECTED: [(&str, ProtectedReason); 9] = [
 struct Pattern {
     glob: GlobMatcher,
     is_anchored: bool,
-}
-
-/// A list of patterns as the operator wrote them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Patterns {
-    /// Cgroups that are workloads; empty for the rules of [`crate::sense::tree::Tree::workloads`].
-    pub workloads: Vec<String>,
-    /// Never ended.
-    pub protected: Vec<String>,
-    /// Ended first among equals.
-    pub prefer: Vec<String>,
-    /// Ended last among equals.
-    pub avoid: Vec<String>,
-    /// Priority by pattern; the first that matches counts.
-    pub priorities: Vec<(String, i32)>,
 }
 
 /// The patterns, compiled.

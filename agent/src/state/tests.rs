@@ -1,9 +1,9 @@
 //! The state on a fake node: what a snapshot says of it, and what kernel events change.
 use super::*;
+use crate::config::Patterns;
 use crate::sense::node::NodeSensor;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::{OomKill, Preference};
-use rules::Patterns;
 use std::fs;
 use std::path::PathBuf;
 

@@ -4,6 +4,7 @@ use super::pods::Owner;
 use super::rules::Rules;
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
+use crate::sense::cgroup::id_at;
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::custody::Custody;
 use crate::sense::descriptors::Descriptors;
@@ -18,7 +19,6 @@ use ebb_policy::snapshot::{
 };
 use ebb_policy::{Quantity, Time};
 use ebb_probes::Swept;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ impl Tracked {
 
     /// Whether the cgroup's own name still leads to it.
     pub(super) fn is_there(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|dir| dir.ino() == self.cgroup.id())
+        id_at(&self.path) == Some(self.cgroup.id())
     }
 
     /// Notes that no process lives in it any more.

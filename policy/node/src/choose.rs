@@ -3,48 +3,20 @@
 //! What is dying already counts first. Candidates that may not be ended are kept, each with its reason;
 //! so is everyone behind the last victim, and whoever would free nothing that matters: see [`crate::worth`].
 use crate::{
-    Millis, Secs, Signal, Time,
-    beyond::fill::{self, Evidence},
+    Time,
+    beyond::fill::{self},
     evict::{self, Grounds, Shortage},
-    limits::{Limits, Options, Ranking, Victims},
+    limits::{Ranking, Victims},
     message,
+    need::Need,
     plan::{Action, EvictionCause, KeepReason, Kept, LISTED, Note, Plan, Strength, Subject},
     rank::Candidate,
     signal::Resource,
-    snapshot::{Dying, FsLayout, OwnerRef, Snapshot, State, Workload},
-    swap::Swapped,
-    usage,
+    snapshot::{OwnerRef, State, Workload},
+    workload::counted_dying,
     worth::Worth,
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
-
-/// What a pass needs to choose victims.
-pub(crate) struct Need<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) limits: &'a Limits,
-    pub(crate) layout: FsLayout,
-    pub(crate) shortage: Shortage,
-    /// Quantity and availability that messages name.
-    pub(crate) shown: Option<(crate::Quantity, u64)>,
-    /// Units that must come back.
-    pub(crate) need: u64,
-    /// What must be left for the threshold to be resolved.
-    pub(crate) goal: u64,
-    /// All that there is of the signal.
-    pub(crate) capacity: Option<u64>,
-    /// Grace that overrides that of the threshold (acting on a forecast).
-    pub(crate) grace: Option<Secs>,
-    /// What is known of who fills the filesystem that is short.
-    pub(crate) evidence: Option<&'a Evidence<'a>>,
-    /// Whether somebody who may go fills it, and whose usage is unknown does not matter.
-    pub(crate) by_filling: bool,
-    /// Time until it is full, where that is known.
-    pub(crate) time_left: Option<Millis>,
-    /// The signal by which candidates are ranked, and by which it is told what they free.
-    pub(crate) ranked_by: Signal,
-    /// How much of what is swapped out is in memory all the same.
-    pub(crate) swapped: Swapped,
-}
 
 /// Units on their way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,11 +75,6 @@ fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
         }
         _ => None,
     }
-}
-
-/// What is known of a workload that ebb has told to terminate, where that counts: a kubelet would evict such a pod again.
-pub(crate) fn counted_dying(workload: &Workload, options: &Options) -> Option<Dying> {
-    workload.dying.filter(|dying| options.count_dying || dying.dry_run)
 }
 
 /// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns whether anyone was chosen.
@@ -332,25 +299,6 @@ fn frees(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<u64> {
     match need.evidence {
         Some(_) => candidate.frees_of_disk(),
         None => need.expected_free(candidate.workload),
-    }
-}
-
-impl Need<'_> {
-    /// What the end of a workload should give back; `None` when unknown.
-    fn expected_free(&self, workload: &Workload) -> Option<u64> {
-        usage::expected_free(workload, self.ranked_by, self.layout, self.swapped)
-    }
-
-    /// How many may go at once since they fill the filesystem and it is full soon; `None` when there is time to see what one eviction does.
-    pub(crate) fn all_that_fill(&self) -> Option<usize> {
-        let evidence = self.evidence.filter(|evidence| evidence.lasts)?;
-        let most = self.limits.options().max_victims as usize;
-        (self.by_filling && self.is_urgent()).then(|| evidence.culprits().min(most))
-    }
-
-    /// Whether the filesystem is full before an eviction could be seen to have helped.
-    fn is_urgent(&self) -> bool {
-        self.time_left.is_some_and(|left| left < fill::EVICTION_TAKES)
     }
 }
 

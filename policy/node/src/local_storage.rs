@@ -3,7 +3,6 @@
 //! Three checks in this order, the first hit decides: each `emptyDir`, the pod as a whole, each container.
 use crate::{
     Quantity, Time,
-    choose::counted_dying,
     evict::{self, Grounds},
     limits::Options,
     plan::{Action, EvictionCause, KeepReason, Kept, Plan, Subject},
@@ -12,6 +11,7 @@ use crate::{
         ContainerKind, ContainerSpec, Dying, FsLayout, Snapshot, Stats, VolumeSpec, VolumeType,
         Workload,
     },
+    workload::counted_dying,
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
 

@@ -1,5 +1,6 @@
 //! Questions about a workload that follow from its state alone.
-use crate::snapshot::{Phase, State, Workload};
+use crate::limits::Options;
+use crate::snapshot::{Dying, Phase, State, Workload};
 use ebb_model::priority::is_critical;
 
 impl Workload {
@@ -36,4 +37,9 @@ impl Workload {
     pub(crate) fn short_name(&self) -> &str {
         self.key.name.rsplit('/').next().unwrap_or_default()
     }
+}
+
+/// What is known of a workload that ebb has told to terminate, where that counts: a kubelet would evict such a pod again.
+pub(crate) fn counted_dying(workload: &Workload, options: &Options) -> Option<Dying> {
+    workload.dying.filter(|dying| options.count_dying || dying.dry_run)
 }

@@ -9,7 +9,7 @@
 //! The need itself is no measure as long as it can be covered: right after the crossing it is a few pages, and any idle pod would do.
 //! Who frees an unknown amount is never skipped for it: unknown is not little.
 use crate::{
-    choose::Need,
+    need::Need,
     plan::{KeepReason, Note},
 };
 use alloc::vec::Vec;

@@ -165,5 +165,5 @@ async fn the_last_handle_takes_the_connection_along() {
     runtime.images().await.unwrap();
     drop(runtime);
     let end = async { while events.next().await.is_some() {} };
-    tokio::time::timeout(super::PATIENCE, end).await.expect("the keeper outlived its runtime");
+    tokio::time::timeout(super::PATIENCE, end).await.expect("the supervisor outlived its runtime");
 }

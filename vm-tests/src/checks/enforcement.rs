@@ -125,7 +125,7 @@ pub(crate) fn make_containers(numbers: impl Iterator<Item = usize>) -> Result<()
 }
 
 /// Starts `ebb run` that enforces the whole tree.
-pub(crate) fn keeper(test: &TestContext, more: &str) -> Result<Agent> {
+pub(crate) fn reconciler(test: &TestContext, more: &str) -> Result<Agent> {
     let own = format!("  cgroups: {{mode: enforce, beside: nobody, podManifests: {PODS}{more}}}\n");
     let arguments = &["--enforce"];
     let settings = Settings { thresholds: FIELDS, own: &own, arguments, ..Settings::default() };
@@ -165,7 +165,7 @@ pub(crate) fn lowered(test: &TestContext) -> Result<Outcome> {
     on_fresh_tree(|| {
         write_pods(0..1)?;
         let mut cache = Workload::start("kubepods/burstable/cache", &["cacher", "150"])?;
-        let agent = keeper(test, ", period: 500ms")?;
+        let agent = reconciler(test, ", period: 500ms")?;
         let all = Cgroup::at("kubepods");
         let kills = || all.counter("memory.events", "oom_kill ");
         let total = node::meminfo("MemTotal")?;

@@ -1,5 +1,7 @@
 //! Cgroups held to their plan while ebb runs: how soon a new pod has its values, and how soon a changed file is right again.
-use super::enforcement::{keeper, make_containers, ms, on_fresh_tree, planned, uid, write_pods};
+use super::enforcement::{
+    make_containers, ms, on_fresh_tree, planned, reconciler, uid, write_pods,
+};
 use crate::agent::is;
 use crate::cgroup::Cgroup;
 use crate::registry::{Context as TestContext, Outcome};
@@ -34,7 +36,7 @@ struct Repairs {
 pub(crate) fn drift(test: &TestContext) -> Result<Outcome> {
     on_fresh_tree(|| {
         let Repairs { made, noticed } = repairs(test)?;
-        // How soon the slowest are is for `cargo xtask bench keeper` on a machine that does nothing else: here the emulator holds some up.
+        // How soon the slowest are is for `cargo xtask bench reconciler` on a machine that does nothing else: here the emulator holds some up.
         let most = percentile(&noticed, 90).context("nothing was repaired")?;
         let slowest = noticed.last().copied().unwrap_or_default();
         runner::note(
@@ -66,7 +68,7 @@ pub(crate) fn new_pods(test: &TestContext) -> Result<Outcome> {
                 at(&making, 50)
             ),
         )?;
-        // How near the goal of 50 ms is, `cargo xtask bench keeper` says. What fails here is a beat where an event was due: two guests share emulated processors.
+        // How near the goal of 50 ms is, `cargo xtask bench reconciler` says. What fails here is a beat where an event was due: two guests share emulated processors.
         ensure!(half <= 250.0, "median {half} ms after mkdir");
         ensure!(late <= 1000.0, "p99 {late} ms after mkdir");
         Ok(Outcome::Passed)
@@ -96,7 +98,7 @@ pub(crate) fn measure(test: &TestContext) -> Result<Outcome> {
 fn births(test: &TestContext) -> Result<Births> {
     write_pods(0..PODS_MADE)?;
     let plan = planned()?;
-    let agent = keeper(test, "")?;
+    let agent = reconciler(test, "")?;
     let (mut making, mut values) = (Vec::new(), Vec::new());
     for n in 0..PODS_MADE {
         let uid = uid(n);
@@ -125,7 +127,7 @@ fn births(test: &TestContext) -> Result<Births> {
 
 fn repairs(test: &TestContext) -> Result<Repairs> {
     make_containers(0..3)?;
-    let mut agent = keeper(test, "")?;
+    let mut agent = reconciler(test, "")?;
     let mut made = Vec::new();
     for (path, files) in planned()? {
         let cgroup = Cgroup::at(path.trim_start_matches('/'));

@@ -12,10 +12,10 @@ use std::time::Instant;
 
 pub(crate) mod costs;
 pub(crate) mod idle;
-pub(crate) mod keeper;
 pub(crate) mod lab;
 pub(crate) mod machine;
 pub(crate) mod race;
+pub(crate) mod reconciler;
 pub(crate) mod removal;
 pub(crate) mod shots;
 

@@ -7,8 +7,11 @@ use super::super::tests::{LITTLE, NEED, PLENTY, actor, end, sleeper};
 use super::super::victim::Victim;
 use super::super::{Method, Mode, Need};
 use super::*;
+use crate::act::NotDone;
+use crate::act::standby::LastResort;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender as Notify, channel};
 
 /// A hand that tells when it is asked to kill, and hangs until it is let go.

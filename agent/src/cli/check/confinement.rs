@@ -1,7 +1,7 @@
 //! With which privileges `ebb run` would go on once it is set up, and what is missing of those that it has a use for. Pure.
 
 use super::Facts;
-use super::findings::{Finding, Standing};
+use super::finding::{Finding, Standing};
 use crate::privileges::{Features, Held, Row, TABLE, kept};
 
 /// What the finding is about.

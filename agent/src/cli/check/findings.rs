@@ -1,37 +1,11 @@
 //! What follows from the facts about a host: one finding for each thing that ebb does. Pure.
 
+use super::finding::{Finding, Standing};
 use super::{Facts, Swap};
 use crate::report::bytes;
 use crate::sense::host::CgroupLayout;
 use ebb_probes::{Fact, Lockdown, Presence, ProbeState};
-use serde::Serialize;
 use std::collections::BTreeSet;
-
-/// How it stands with one thing that ebb does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Standing {
-    /// The best way is live.
-    Live,
-    /// It works, by a lesser way.
-    Degraded,
-    /// It does not work here.
-    Missing,
-}
-
-/// One line of the answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
-    /// What ebb does.
-    pub(super) what: &'static str,
-    pub(super) standing: Standing,
-    /// The way that is live, or why none is.
-    pub(super) by: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) advice: Option<String>,
-}
 
 /// What follows from the facts.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -286,7 +260,8 @@ pub(super) fn is_needed(finding: &Finding) -> bool {
 mod tests {
     use super::super::confinement::CONFINED;
     use super::*;
-    use crate::privileges::{Held, Seccomp};
+    use crate::config::Seccomp;
+    use crate::privileges::Held;
     use crate::sense::host::Interfaces;
     use ebb_probes::HostSupport;
     use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 //! Programs are really attached for a moment where that is allowed: a kernel can refuse what it seems to offer.
 
 mod confinement;
+mod finding;
 mod findings;
 
 use super::configured::ConfigArgs;
@@ -11,9 +12,10 @@ use super::node::NodeArgs;
 use super::on_node;
 use super::plan::shown;
 use super::{Failure, colour, event_loop};
+use crate::config::Seccomp;
 use crate::config::{Config, Setting};
 use crate::lock::NodeLock;
-use crate::privileges::{Held, Seccomp};
+use crate::privileges::Held;
 use crate::report::{Output, plain};
 use crate::sense::Roots;
 use crate::sense::host::{CgroupLayout, Interfaces};
@@ -26,7 +28,8 @@ use caps::Capability;
 use ebb_probes::{
     Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
 };
-use findings::{Finding, Standing, findings, is_needed};
+use finding::{Finding, Standing};
+use findings::{findings, is_needed};
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

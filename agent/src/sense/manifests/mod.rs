@@ -16,7 +16,7 @@ mod tests;
 pub use fields::BadField;
 pub(crate) use fields::{amounts, quantity};
 
-use crate::config::yaml_problem;
+use crate::yaml;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ebb_model::Pod;
 use serde_json::Value;
@@ -244,7 +244,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Value>> {
             if is_json {
                 anyhow!("not JSON that can be read: {not_json}")
             } else {
-                anyhow!("not YAML that can be read: {}", yaml_problem(&not_yaml))
+                anyhow!("not YAML that can be read: {}", yaml::problem(&not_yaml))
             }
         }),
     }

@@ -13,11 +13,11 @@
 //! pages all day fills nothing, so writers count only while all of them together do not write much more than is lost.
 use crate::{
     Millis, Signal, Time,
-    choose::counted_dying,
     limits::Options,
     signal::Resource,
     snapshot::{FsFacts, FsGrowth, FsLayout, Snapshot, Stats, Workload, WorkloadKey, WorkloadKind},
     usage::measured_on_disk,
+    workload::counted_dying,
 };
 use alloc::collections::BTreeMap;
 

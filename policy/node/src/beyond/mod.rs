@@ -1,7 +1,6 @@
-//! Beyond the kubelet: growth and trends, who fills a disk, forecasts, memory pressure of single cgroups, and steps below ending a workload. All of it optional.
+//! Beyond the kubelet: growth and trends, who fills a disk, forecasts, memory pressure of single cgroups. All of it optional.
 pub(crate) mod blame;
 pub(crate) mod fill;
 pub(crate) mod forecast;
 pub(crate) mod growth;
-pub(crate) mod ladder;
 pub(crate) mod memory_pressure;

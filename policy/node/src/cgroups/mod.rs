@@ -5,7 +5,7 @@
 //!  Node ────┼─► plan ─► Plan { cgroups: path, values with their rules, systemd properties, oom_score_adj }
 //!  Pods ────┘
 //! ```
-//! A [`Pod`] and its [`Amounts`](ebb_model::Amounts) say what is asked for, [`cpu`] turns it into shares, quota and weight, [`names`] into paths;
+//! A [`Pod`] and its [`Amounts`] say what is asked for, [`cpu`] turns it into shares, quota and weight, [`names`] into paths;
 //! [`levels`](self) and containers put values and names together. Comparing a live tree with the plan is [`compare`], the order of writes [`order`].
 //! Reading and writing a tree is the agent's.
 

@@ -1,11 +1,8 @@
 //! What the operator says about cgroups: the kubelet's fields as written, and checked.
 //!
 //! [`RawCgroups`] is the text; [`Options::new`] reports every mistake at once. What can only be judged against a node (a reservation above its capacity) is judged by the plan.
-use super::check::Check;
 use super::cpu::Curve;
-use super::gates::{EXCLUSIVE_CPUS, POD_LEVEL_RESOURCES, QOS_RESERVED, gate};
 use super::names::{CgroupName, Driver};
-use crate::limits::ConfigError;
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 use ebb_model::amounts::Amounts;
 
@@ -168,88 +165,4 @@ pub struct Options {
     pub pod_curve: Curve,
     /// The curve of the container runtime.
     pub container_curve: Curve,
-}
-
-impl Options {
-    /// Checks the fields.
-    ///
-    /// # Errors
-    /// Every mistake, each naming its key.
-    pub fn new(raw: &RawCgroups) -> Result<Options, Vec<ConfigError>> {
-        let mut check = Check(Vec::new());
-        let driver = check.word(
-            "cgroupDriver",
-            raw.cgroup_driver.as_deref(),
-            &[("cgroupfs", Driver::Cgroupfs), ("systemd", Driver::Systemd)],
-        );
-        let root = check.root(raw);
-        let (mut kube_reserved, mut system_reserved) = (
-            check.amounts("kubeReserved", raw.kube_reserved.as_ref()),
-            check.amounts("systemReserved", raw.system_reserved.as_ref()),
-        );
-        check.gates(raw);
-        check.reserved_cpus(raw, &mut kube_reserved, &mut system_reserved);
-        let enforced = check.enforced(raw);
-        let kube = check.reserved(
-            "kubeReservedCgroup",
-            raw.kube_reserved_cgroup.as_deref(),
-            enforced.kube,
-            driver,
-            &kube_reserved,
-        );
-        let system = check.reserved(
-            "systemReservedCgroup",
-            raw.system_reserved_cgroup.as_deref(),
-            enforced.system,
-            driver,
-            &system_reserved,
-        );
-        if let (Some(kube), Some(system)) = (&kube, &system)
-            && kube.path == system.path
-        {
-            check.refuse(
-                "kubeReservedCgroup",
-                Some(&kube.path),
-                "systemReservedCgroup names the same cgroup, which cannot have two limits",
-                "name two cgroups",
-            );
-        }
-        check.apart_from_pods("kubeReservedCgroup", kube.as_ref(), &root, driver);
-        check.apart_from_pods("systemReservedCgroup", system.as_ref(), &root, driver);
-        let all_cpus = check.word(
-            "cpuManagerPolicy",
-            raw.cpu_manager_policy.as_deref().filter(|word| !word.is_empty()),
-            &[("none", true), ("static", false)],
-        );
-        check.static_cpus(all_cpus, &kube_reserved, &system_reserved);
-        let qos_reserved_memory = check.qos_reserved(raw.qos_reserved.as_ref());
-        let options = Options {
-            driver,
-            root,
-            per_qos: raw.cgroups_per_qos.unwrap_or(true),
-            enforce_pods: enforced.pods,
-            kube,
-            system,
-            kube_reserved,
-            system_reserved,
-            qos_reserved_memory: qos_reserved_memory.filter(|_| gate(raw, &QOS_RESERVED)),
-            pod_pids_limit: check.pids(raw.pod_pids_limit),
-            cfs_quota: raw.cpu_cfs_quota.unwrap_or(true),
-            cfs_period_us: check.period(raw),
-            limited_swap: check.word(
-                "memorySwap.swapBehavior",
-                raw.swap_behavior.as_deref().filter(|word| !word.is_empty()),
-                &[("NoSwap", false), ("LimitedSwap", true)],
-            ),
-            memory_qos: check.memory_qos(raw),
-            pod_level_resources: gate(raw, &POD_LEVEL_RESOURCES),
-            oom_group: !raw.single_process_oom_kill.unwrap_or(false),
-            all_cpus,
-            no_quota_when_exclusive: gate(raw, &EXCLUSIVE_CPUS),
-            eviction_hard_memory: raw.eviction_hard_memory.clone(),
-            pod_curve: raw.own.pod_curve,
-            container_curve: raw.own.container_curve,
-        };
-        if check.0.is_empty() { Ok(options) } else { Err(check.0) }
-    }
 }

@@ -6,12 +6,12 @@
 //! [`nearest`] finds that pod without comparing all of them again for each that is taken.
 use crate::{
     Quantity,
-    choose::counted_dying,
     evict::{self, Grounds},
     limits::Options,
     plan::{Action, EvictionCause, Plan},
     request::{Requestable, qos, request},
     snapshot::{Preemption, Qos, Snapshot, Workload, WorkloadKey},
+    workload::counted_dying,
 };
 use alloc::{
     boxed::Box,

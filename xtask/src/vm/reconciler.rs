@@ -22,7 +22,7 @@ struct Times {
 /// # Errors
 /// When it could not be measured.
 pub(crate) fn run() -> Result<String> {
-    let measured = measure::everywhere(&["keeper_times"])?;
+    let measured = measure::everywhere(&["reconciler_times"])?;
     let mut rows = Vec::new();
     for one in &measured.contenders {
         let read = |name: &str| micros(&one.read(name)?);

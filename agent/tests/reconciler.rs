@@ -1,8 +1,8 @@
-//! The keeper of cgroups on a tree made of directories: what is changed behind its back is right again at once, and nobody is fought for ever.
+//! The reconciler of cgroups on a tree made of directories: what is changed behind its back is right again at once, and nobody is fought for ever.
 
 use ebb::act::Mode;
-use ebb::cgroups::keeper::Keeper;
 use ebb::cgroups::node;
+use ebb::cgroups::reconciler::Reconciler;
 use ebb::cgroups::sources::{SeenContainer, SeenPod};
 use ebb::clock::Clock;
 use ebb::config::Config;
@@ -40,7 +40,7 @@ struct Case {
     _dir: tempfile::TempDir,
     roots: Roots,
     records: Receiver<Value>,
-    keeper: Keeper,
+    reconciler: Reconciler,
 }
 
 /// Where pods are known from.
@@ -51,7 +51,7 @@ enum Pods {
 }
 
 impl Case {
-    /// A node whose tree is as planned, with a keeper that looks at everything only once.
+    /// A node whose tree is as planned, with a reconciler that looks at everything only once.
     fn start(mode: &str) -> io::Result<Self> {
         Self::start_with(mode, Pods::OfManifests)
     }
@@ -103,10 +103,10 @@ impl Case {
         let reporter = move || {
             Reporter::new(Output::Json, false, Clock::anchored_now(), Box::new(Lines(sender)))
         };
-        let keeper =
-            Keeper::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, hand, reporter)
+        let reconciler =
+            Reconciler::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, hand, reporter)
                 .map_err(io::Error::other)?;
-        let case = Self { _dir: dir, roots, records, keeper };
+        let case = Self { _dir: dir, roots, records, reconciler };
         Ok(case)
     }
 
@@ -222,7 +222,7 @@ fn of_a_pod_that_only_the_runtime_knows_only_what_is_certain_is_written() {
     }
     fs::write(pod.join("pids.max"), "max").unwrap();
     // Before it is known to be one, nothing is done to it.
-    case.keeper.pods(Some(vec![SeenPod {
+    case.reconciler.pods(Some(vec![SeenPod {
         uid: "u1".into(),
         name: "web/a".into(),
         is_static: false,
@@ -285,7 +285,7 @@ fn populated(at: &std::path::Path, pod: &str, pid: u32) -> io::Result<()> {
 }
 
 #[test]
-fn without_enforce_the_keeper_says_what_it_would_do_and_changes_nothing() {
+fn without_enforce_the_reconciler_says_what_it_would_do_and_changes_nothing() {
     let text = "kind: Pod\nmetadata: {name: a, uid: u-1}\nspec: {containers: [{name: c}]}\n";
     let prepare = |at: &std::path::Path| {
         fs::write(at.join("pods/a.yaml"), text)?;

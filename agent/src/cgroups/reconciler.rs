@@ -1,48 +1,39 @@
-//! The way to tell the keeper something: a thread that holds the tree to its plan for as long as `ebb run` runs.
+//! The way to tell the reconciler something: a thread that holds the tree to its plan for as long as `ebb run` runs.
 //!
-//! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. What it does is in `at_work`.
+//! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. What it does is in `reconcile`.
 
-use super::at_work::AtWork;
+use super::reconcile::Reconcile;
 use super::sources::SeenPod;
-use super::watch::{Notice, Watches};
+use super::watch::{Notice, Signs, Watches};
 use crate::act::Mode;
 use crate::config::Cgroups;
 use crate::report::Reporter;
 use crate::sense::Roots;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Notices that may wait.
 const WAITING: usize = 4096;
 
-/// The way to tell the keeper something. When it is dropped the thread ends.
+/// The way to tell the reconciler something. When it is dropped the thread ends.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Reconciler {
     notices: SyncSender<Notice>,
     signs: Arc<Signs>,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
 }
 
-/// What has to be known even when no more notices fit.
-#[derive(Debug, Default)]
-pub(super) struct Signs {
-    /// Some notice did not fit.
-    pub(super) missed: AtomicBool,
-    /// It is over.
-    pub(super) over: AtomicBool,
-}
-
-impl Drop for Keeper {
+impl Drop for Reconciler {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Keeper {
+impl Reconciler {
     /// Starts the thread; `has_runtime` says that it will be told what a container runtime has; in a dry run (`hand`) it writes, kills and removes nothing and says what it would do.
     ///
     /// # Errors
@@ -53,19 +44,19 @@ impl Keeper {
         has_runtime: bool,
         hand: Mode,
         reporter: impl FnOnce() -> Reporter + Send + 'static,
-    ) -> Result<Keeper> {
+    ) -> Result<Reconciler> {
         let (notices, inbox) = sync_channel(WAITING);
         let watches = Watches::start(notices.clone()).context("cannot watch cgroups")?;
         let signs = Arc::new(Signs::default());
         let seen = Arc::clone(&signs);
-        let mut at_work = AtWork::new(cgroups, roots, has_runtime, hand, watches)?;
+        let mut reconcile = Reconcile::new(cgroups, roots, has_runtime, hand, watches)?;
         let (alive, ended) = sync_channel(0);
         crate::threads::spawn("ebb-cgroups", move || {
-            at_work.run(&inbox, &seen, &mut reporter());
+            reconcile.run(&inbox, &seen, &mut reporter());
             drop(alive);
         })
-        .context("cannot start the keeper of cgroups")?;
-        Ok(Keeper { notices, signs, ended })
+        .context("cannot start the reconciler of cgroups")?;
+        Ok(Reconciler { notices, signs, ended })
     }
 
     /// Says that a cgroup was made at `path` below the mount. Never waits.

@@ -1,4 +1,4 @@
-//! What the keeper does: it holds the tree to its plan.
+//! What the reconciler does: it holds the tree to its plan.
 //!
 //! ```text
 //!  inotify ──► written · made ─┐
@@ -11,12 +11,12 @@
 use super::beneath::Beneath;
 use super::detect::of_tree;
 use super::enforce::{Enforcer, Round, check};
-use super::keeper::Signs;
 use super::leftovers::Ground;
 use super::node;
 use super::part::{Files, Part, Woken, add};
 use super::sources::{Sources, of_runtime_alone};
 use super::tidy::{May, Tidy};
+use super::watch::Signs;
 use super::watch::{Notice, Watches};
 use crate::act::Mode;
 use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
@@ -37,8 +37,8 @@ const AT_ONCE: usize = 32;
 /// Repairs of one file between two looks at the whole tree.
 const REPAIRS: u32 = 20;
 
-/// The keeper's own state.
-pub(super) struct AtWork {
+/// The reconciler's own state.
+pub(super) struct Reconcile {
     cgroups: Cgroups,
     roots: Roots,
     node: Node,
@@ -61,7 +61,7 @@ pub(super) struct AtWork {
     is_stale: bool,
 }
 
-impl AtWork {
+impl Reconcile {
     /// Reads the node and the pods and works out the plan.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl AtWork {
         has_runtime: bool,
         hand: Mode,
         watches: Watches,
-    ) -> Result<AtWork> {
+    ) -> Result<Reconcile> {
         let node = node::of_this_machine(&roots).context("this machine")?;
         let mut cgroups = cgroups;
         of_tree(&mut cgroups, &Beneath::new(&roots.cgroup))?;
@@ -83,7 +83,7 @@ impl AtWork {
         if cgroups.mode == CgroupMode::Enforce && hand == Mode::Enforce {
             check(&plan, &roots.cgroup).map_err(anyhow::Error::msg)?;
         }
-        let mut at_work = AtWork {
+        let mut reconcile = Reconcile {
             plan,
             cgroups,
             roots,
@@ -101,8 +101,8 @@ impl AtWork {
             hindrance: None,
             is_stale: true,
         };
-        at_work.read_pods()?;
-        Ok(at_work)
+        reconcile.read_pods()?;
+        Ok(reconcile)
     }
 
     /// Goes round until it is over.

@@ -8,9 +8,11 @@
 //! The store is an embedded database that survives a crash at any point; what a crash can cost is the last minute.
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
-use super::Evicted;
-use super::attempts::{self, Attempt};
+mod attempts;
+
+use crate::state::Evicted;
 use crate::threads::contain;
+use attempts::Attempt;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};

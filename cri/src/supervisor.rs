@@ -60,7 +60,7 @@ impl Link {
     }
 }
 
-/// What calls need to know, published by the keeper.
+/// What calls need to know, published by the supervisor.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) link: Link,
@@ -78,7 +78,7 @@ pub(crate) struct Suspicion {
 /// Waits between attempts: the first, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     pub(crate) endpoint: Endpoint,
     pub(crate) limit: Duration,
     pub(crate) line: watch::Sender<Line>,
@@ -86,7 +86,7 @@ pub(crate) struct Keeper {
     pub(crate) outlet: Outlet,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Until nobody holds the runtime any more.
     pub(crate) async fn run(mut self) {
         let (mut since, mut attempts, mut pause) = (Instant::now(), 0, BACK_OFF.0);

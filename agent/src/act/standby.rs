@@ -1,0 +1,115 @@
+//! Who goes if somebody must act at once and the loop cannot be asked: what it leaves behind for that, and when it will be heard of next.
+//!
+//! The loop writes it, the watchdog reads it.
+
+use super::{Need, Target};
+use crate::clock::Boot;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Between two looks of the watchdog at a loop that is overdue or has not begun, or at a thread that is killing.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long past its own word the loop may be silent.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Candidates kept: more would not be reached before memory is out.
+const CANDIDATES: usize = 16;
+
+/// What to do when the loop cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastResort {
+    /// What must be true of the node.
+    pub need: Need,
+    /// Whom to end, first one first.
+    pub targets: Vec<Target>,
+}
+
+/// Shared by the loop, which writes it, and the watchdog, which reads it.
+#[derive(Debug, Default)]
+pub struct Lifeline {
+    /// Nanoseconds since boot by which the loop will have written again; 0 before its first word.
+    due: AtomicU64,
+    last_resort: Mutex<Option<LastResort>>,
+}
+
+impl Lifeline {
+    /// The loop's word that it is alive, and will be heard of again within `next`.
+    pub fn beat(&self, next: Duration) {
+        self.due.store(Boot::now().plus(next).0, Ordering::Release);
+    }
+
+    /// Leaves the policy's latest ranking.
+    pub fn leave(&self, mut last_resort: Option<LastResort>) {
+        if let Some(resort) = &mut last_resort {
+            resort.targets.truncate(CANDIDATES);
+        }
+        *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
+    }
+
+    /// How long the loop need not be looked at, at `now`. It may give a nearer word meanwhile, so that is never longer than what a loop that hangs may take to be noticed.
+    pub(super) fn rest(&self, now: Boot) -> Duration {
+        let due = self.due.load(Ordering::Acquire);
+        if due == 0 {
+            return LOOK_EVERY;
+        }
+        Boot(due).plus(PATIENCE).since(now).clamp(LOOK_EVERY, PATIENCE + LOOK_EVERY)
+    }
+
+    /// What to do if the loop is overdue at `now`.
+    pub(super) fn overdue(&self, now: Boot) -> Option<LastResort> {
+        let due = self.due.load(Ordering::Acquire);
+        if due == 0 || now < Boot(due).plus(PATIENCE) {
+            return None;
+        }
+        // The loop may hang while it holds the lock: then there is nothing to be had from it.
+        self.last_resort.try_lock().ok()?.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resort() -> LastResort {
+        let target = Target::Process { pid: 1, start: 0 };
+        LastResort { need: Need::MemoryBelow { bytes: 1 }, targets: vec![target; 40] }
+    }
+
+    #[test]
+    fn a_loop_that_keeps_its_word_is_left_alone_and_a_silent_one_is_not() {
+        let lifeline = Lifeline::default();
+        lifeline.leave(Some(resort()));
+        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None, "it has not begun");
+        lifeline.beat(Duration::from_secs(10));
+        let due = Boot(lifeline.due.load(Ordering::Acquire));
+        assert_eq!(lifeline.overdue(due), None);
+        let kept = lifeline.overdue(due.plus(PATIENCE)).unwrap();
+        assert_eq!(kept.targets.len(), CANDIDATES);
+    }
+
+    #[test]
+    fn a_loop_is_looked_at_when_it_may_be_overdue_and_no_later() {
+        let lifeline = Lifeline::default();
+        assert_eq!(lifeline.rest(Boot(1)), LOOK_EVERY, "it has not begun");
+        let now = Boot(1_000_000_000_000);
+        let rest = |due: Boot| {
+            lifeline.due.store(due.0, Ordering::Release);
+            lifeline.rest(now)
+        };
+        let soon = Duration::from_millis(100);
+        assert_eq!(rest(now.plus(soon)), PATIENCE + soon);
+        assert_eq!(rest(now.plus(PATIENCE * 9)), PATIENCE + LOOK_EVERY, "it may change its mind");
+        assert_eq!(rest(Boot(1)), LOOK_EVERY, "it is overdue already");
+    }
+
+    #[test]
+    fn a_loop_that_hangs_with_the_lock_in_hand_does_not_hang_the_watchdog() {
+        let lifeline = Lifeline::default();
+        lifeline.leave(Some(resort()));
+        lifeline.beat(Duration::ZERO);
+        let _held = lifeline.last_resort.lock().unwrap();
+        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None);
+    }
+}

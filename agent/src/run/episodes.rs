@@ -1,0 +1,84 @@
+//! The episodes of the signals that are watched: when one begins, when it is over, and what is told then.
+
+use super::Agent;
+use super::episode::Episode;
+use super::watch::{Finding, Watch};
+use crate::clock::Boot;
+use crate::report::incident::About;
+use crate::report::{Record, ms};
+use ebb_policy::Signal;
+
+impl Agent {
+    /// The watches that each look at the node serves.
+    pub(super) fn quick_watches(&self) -> impl Iterator<Item = &Watch> {
+        self.watches.iter().filter(|watch| watch.is_quick())
+    }
+
+    /// Compares what is left by the `n`th watch's signal with its threshold; a crossing begins an episode.
+    pub(super) fn watch_observe(&mut self, n: usize, at: Boot) -> Finding {
+        let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
+        let value = self.state.available(watch.signal);
+        let other = watch.also().and_then(|also| self.state.available(also.signal));
+        let finding = watch.observe(at, value, other);
+        if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
+            (finding, value, watch.nearest)
+        {
+            let mut episode = Episode::begin(crossed);
+            episode.note("seen below it", at, None);
+            watch.episode = Some(episode);
+            let about = About::Signal(watch.signal);
+            self.reporter.episode_begins(about, self.state.clock().unix_ms(crossed));
+            self.reporter.tell(&Record::Crossed {
+                signal: watch.signal,
+                threshold,
+                available,
+                seen_after_ms: ms(at.since(crossed)),
+            });
+        }
+        finding
+    }
+
+    pub(super) fn close_episodes(&mut self, at: Boot) {
+        let has_jobs = !self.names.is_empty();
+        for watch in &mut self.watches {
+            let is_above = !watch.is_below();
+            let is_under_way = has_jobs || self.state.departures().awaits(watch.signal);
+            let Some(available) = watch.available else { continue };
+            let Some(episode) = &mut watch.episode else { continue };
+            let shown = crate::report::amount(watch.signal, available);
+            if !episode.observe(is_above, is_under_way, at, &shown) {
+                continue;
+            }
+            let Some(mut episode) = watch.episode.take() else { continue };
+            let signal = watch.signal;
+            let timeline = episode.timeline();
+            self.reporter.tell(&Record::Recovered { signal, available, timeline });
+            let about = About::Signal(signal);
+            self.reporter.episode_ends(&about);
+            let incident = episode.incident(about, self.state.clock(), &self.policy.text);
+            incident.into_iter().for_each(|incident| self.queue.store(incident));
+            self.holding = None;
+        }
+    }
+
+    /// Stores the episodes that are going on, because ebb is told to stop: what led to its last decisions must not be lost.
+    pub(super) fn store_open_episodes(&mut self, why: &str) {
+        let at = Boot::now();
+        for watch in &mut self.watches {
+            let Some(mut episode) = watch.episode.take() else { continue };
+            episode.note("ebb was stopped", at, Some(why.to_owned()));
+            let about = About::Signal(watch.signal);
+            let incident = episode.incident(about, self.state.clock(), &self.policy.text);
+            incident.into_iter().for_each(|incident| self.queue.store(incident));
+        }
+        self.store_open_pressure_episodes(at, why);
+    }
+}
+
+/// The episode that something which was done for `signal` belongs to: that of the signal, else whichever there is.
+pub(super) fn of_signal(watches: &mut [Watch], signal: Option<Signal>) -> Option<&mut Episode> {
+    let has = |watch: &Watch| watch.episode.is_some();
+    let own = watches.iter().position(|w| has(w) && Some(w.signal) == signal);
+    let place = own.or_else(|| watches.iter().position(has))?;
+    watches.get_mut(place)?.episode.as_mut()
+}
