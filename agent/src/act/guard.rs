@@ -8,6 +8,7 @@ use super::refusal::Refusal;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::custody::Custody;
+use crate::sense::process::is_self;
 use crate::sense::role::{Role, is_sandbox};
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::{OFlag, open, openat};
@@ -92,7 +93,7 @@ impl<'a> Guard<'a> {
         if pid == 1 {
             return protected(ProtectedReason::Init);
         }
-        if u32::try_from(pid) == Ok(std::process::id()) {
+        if is_self(pid) {
             return protected(ProtectedReason::Agent);
         }
         match self.oom_score_adj(pid) {

@@ -5,29 +5,29 @@
 //! Jobs run on threads of their own ([`start`]), so that the loop never waits for the kernel; results come back over a bounded channel.
 //! Whether the memory came back is seen by the loop, which looks at the node anyway.
 
-mod end;
 mod guard;
+mod kill;
 mod ladder;
 pub mod logs;
 mod marks;
-mod myself;
 mod pidfd;
-mod ready;
+mod prepared;
 mod refusal;
 mod release;
 pub mod runtime;
 mod seat;
+mod self_protection;
 mod standby;
 mod victim;
 mod watchdog;
 mod worker;
 
 pub use crate::target::{Payload, Target};
-pub use end::{Ended, Method};
+pub use kill::{Ended, Method};
 pub use ladder::Rung;
-pub use myself::protect;
 pub use refusal::Refusal;
-pub use standby::{LastResort, Lifeline};
+pub use self_protection::protect;
+pub use standby::{LastResort, Standby};
 pub use victim::members;
 pub use worker::{Crew, Jobs, start};
 
@@ -38,10 +38,10 @@ use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use crate::sense::psi;
 use ebb_policy::StallShare;
-use end::{DryRun, Enforce, Hand};
+use kill::{DryRun, Enforce, Executor};
 use marks::Marks;
 use pidfd::PidFd;
-use ready::Ready;
+use prepared::Prepared;
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -176,8 +176,8 @@ pub struct Actor {
     roots: Roots,
     measure: Measure,
     node: NodeSensor,
-    hand: Box<dyn Hand>,
-    ready: Ready,
+    hand: Box<dyn Executor>,
+    ready: Prepared,
     marks: Marks,
     /// Killed, and not handed on yet to have their memory taken back.
     dying: Vec<PidFd>,
@@ -189,7 +189,7 @@ impl Actor {
     /// # Errors
     /// When the node's memory cannot be read at all.
     pub fn new(roots: &Roots, measure: Measure, mode: Mode) -> io::Result<Self> {
-        let hand: Box<dyn Hand> = match mode {
+        let hand: Box<dyn Executor> = match mode {
             Mode::DryRun => Box::new(DryRun),
             Mode::Enforce => Box::new(Enforce),
         };
@@ -198,7 +198,7 @@ impl Actor {
             measure,
             node: NodeSensor::open(roots)?,
             hand,
-            ready: Ready::default(),
+            ready: Prepared::default(),
             marks: Marks::default(),
             dying: Vec::new(),
         })

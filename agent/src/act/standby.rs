@@ -28,13 +28,13 @@ pub struct LastResort {
 
 /// Shared by the loop, which writes it, and the watchdog, which reads it.
 #[derive(Debug, Default)]
-pub struct Lifeline {
+pub struct Standby {
     /// Nanoseconds since boot by which the loop will have written again; 0 before its first word.
     due: AtomicU64,
     last_resort: Mutex<Option<LastResort>>,
 }
 
-impl Lifeline {
+impl Standby {
     /// The loop's word that it is alive, and will be heard of again within `next`.
     pub fn beat(&self, next: Duration) {
         self.due.store(Boot::now().plus(next).0, Ordering::Release);
@@ -79,24 +79,24 @@ mod tests {
 
     #[test]
     fn a_loop_that_keeps_its_word_is_left_alone_and_a_silent_one_is_not() {
-        let lifeline = Lifeline::default();
-        lifeline.leave(Some(resort()));
-        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None, "it has not begun");
-        lifeline.beat(Duration::from_secs(10));
-        let due = Boot(lifeline.due.load(Ordering::Acquire));
-        assert_eq!(lifeline.overdue(due), None);
-        let kept = lifeline.overdue(due.plus(PATIENCE)).unwrap();
+        let standby = Standby::default();
+        standby.leave(Some(resort()));
+        assert_eq!(standby.overdue(Boot(u64::MAX)), None, "it has not begun");
+        standby.beat(Duration::from_secs(10));
+        let due = Boot(standby.due.load(Ordering::Acquire));
+        assert_eq!(standby.overdue(due), None);
+        let kept = standby.overdue(due.plus(PATIENCE)).unwrap();
         assert_eq!(kept.targets.len(), CANDIDATES);
     }
 
     #[test]
     fn a_loop_is_looked_at_when_it_may_be_overdue_and_no_later() {
-        let lifeline = Lifeline::default();
-        assert_eq!(lifeline.rest(Boot(1)), LOOK_EVERY, "it has not begun");
+        let standby = Standby::default();
+        assert_eq!(standby.rest(Boot(1)), LOOK_EVERY, "it has not begun");
         let now = Boot(1_000_000_000_000);
         let rest = |due: Boot| {
-            lifeline.due.store(due.0, Ordering::Release);
-            lifeline.rest(now)
+            standby.due.store(due.0, Ordering::Release);
+            standby.rest(now)
         };
         let soon = Duration::from_millis(100);
         assert_eq!(rest(now.plus(soon)), PATIENCE + soon);
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn a_loop_that_hangs_with_the_lock_in_hand_does_not_hang_the_watchdog() {
-        let lifeline = Lifeline::default();
-        lifeline.leave(Some(resort()));
-        lifeline.beat(Duration::ZERO);
-        let _held = lifeline.last_resort.lock().unwrap();
-        assert_eq!(lifeline.overdue(Boot(u64::MAX)), None);
+        let standby = Standby::default();
+        standby.leave(Some(resort()));
+        standby.beat(Duration::ZERO);
+        let _held = standby.last_resort.lock().unwrap();
+        assert_eq!(standby.overdue(Boot(u64::MAX)), None);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::release::Releaser;
 use super::seat::{Order, Seat, hung};
-use super::standby::{LOOK_EVERY, LastResort, Lifeline};
+use super::standby::{LOOK_EVERY, LastResort, Standby};
 use super::{Acted, Actor, Job, NotDone, Refusal, Step, Target};
 use crate::clock::Boot;
 use std::io;
@@ -30,7 +30,7 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(3);
 /// # Errors
 /// When no thread can be made.
 pub(super) fn guard(
-    lifeline: Arc<Lifeline>,
+    standby: Arc<Standby>,
     seat: Arc<Seat>,
     orders: SyncSender<Order>,
     releaser: Releaser,
@@ -40,7 +40,7 @@ pub(super) fn guard(
         let mut all_hang = false;
         while !results.is_closed() {
             let is_busy = seat.busy_for(Boot::now()).is_some() || releaser.is_busy();
-            let rest = if is_busy { LOOK_EVERY } else { lifeline.rest(Boot::now()) };
+            let rest = if is_busy { LOOK_EVERY } else { standby.rest(Boot::now()) };
             // Whoever hands over a job ends the rest early.
             std::thread::park_timeout(rest);
             let now = Boot::now();
@@ -63,7 +63,7 @@ pub(super) fn guard(
             } else {
                 all_hang = false;
             }
-            let Some(resort) = lifeline.overdue(now) else { continue };
+            let Some(resort) = standby.overdue(now) else { continue };
             // One at a time: what waits is no newer than this.
             if !seat.stands_in.swap(true, Ordering::AcqRel)
                 && orders.try_send(Order::StandIn(resort)).is_err()

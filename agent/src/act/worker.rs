@@ -9,11 +9,11 @@
 //! A quick thread that hangs all the same is taken over from by one that was started beside it: the watchdog sees to that.
 
 use super::ladder::Rung;
-use super::myself::{Turn, run_first};
-use super::ready::HELD_FOR;
+use super::prepared::HELD_FOR;
 use super::release::Releaser;
 use super::seat::{Order, Post, Seat, lock};
-use super::standby::Lifeline;
+use super::self_protection::{Turn, run_first};
+use super::standby::Standby;
 use super::watchdog;
 use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
@@ -102,7 +102,7 @@ fn given_back<T>(error: TrySendError<T>) -> T {
 ///
 /// # Errors
 /// When no thread can be made.
-pub fn start(crew: Crew, lifeline: Arc<Lifeline>, results: Sender<Acted>) -> io::Result<Jobs> {
+pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::Result<Jobs> {
     let (quick_jobs, quick_inbox) = sync_channel(WAITING_JOBS);
     let (slow_jobs, slow_inbox) = sync_channel(WAITING_JOBS);
     let releaser = Releaser::start()?;
@@ -125,7 +125,7 @@ pub fn start(crew: Crew, lifeline: Arc<Lifeline>, results: Sender<Acted>) -> io:
     seat.hand_over();
     let told = results.clone();
     crate::threads::spawn("ebb-ladder", move || run_slow(crew.slow, &slow_inbox, &told))?;
-    let watchdog = watchdog::guard(lifeline, seat, quick_jobs.clone(), releaser.clone(), results)?;
+    let watchdog = watchdog::guard(standby, seat, quick_jobs.clone(), releaser.clone(), results)?;
     Ok(Jobs { quick: quick_jobs, slow: slow_jobs, watchdog, releaser })
 }
 

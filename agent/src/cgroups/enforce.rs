@@ -157,7 +157,7 @@ impl Enforcer {
     }
 
     /// Compares the tree with the plan and only says what [`Enforcer::enforce`] would do.
-    pub fn rehearse(&mut self, plan: &Plan, node: &Node) -> Round {
+    pub fn warm_up(&mut self, plan: &Plan, node: &Node) -> Round {
         let live = self.reader.read(plan);
         let missing = plan.cgroups.iter().filter(|cgroup| is_made_here(cgroup));
         let missing = missing.filter_map(|cgroup| cgroup.path.clone());

@@ -9,13 +9,13 @@
 //! What somebody else keeps writing is not fought over for ever: after some repairs of a file it is left until the next look at the whole tree, and that is said.
 
 use super::beneath::Beneath;
+use super::cleanup::{Cleanup, May};
 use super::detect::of_tree;
 use super::enforce::{Enforcer, Round, check};
-use super::leftovers::Ground;
 use super::node;
-use super::part::{Files, Part, Woken, add};
+use super::orphans::Ground;
+use super::scope::{Files, Scope, Woken, add};
 use super::sources::{Sources, of_runtime_alone};
-use super::tidy::{May, Tidy};
 use super::watch::Signs;
 use super::watch::{Notice, Watches};
 use crate::act::Mode;
@@ -53,7 +53,7 @@ pub(super) struct Reconcile {
     hand: Mode,
     repairs: BTreeMap<(String, String), u32>,
     reported: Vec<Difference>,
-    tidy: Tidy,
+    cleanup: Cleanup,
     trouble: Option<String>,
     /// Why nothing counted as left over at the last look.
     hindrance: Option<String>,
@@ -96,7 +96,7 @@ impl Reconcile {
             hand,
             repairs: BTreeMap::new(),
             reported: Vec::new(),
-            tidy: Tidy::default(),
+            cleanup: Cleanup::default(),
             trouble: None,
             hindrance: None,
             is_stale: true,
@@ -242,7 +242,7 @@ impl Reconcile {
         self.say_trouble(read, reporter);
         let mut next = Woken::default();
         let paths: Vec<String> = self.places.keys().cloned().collect();
-        let mut different = Part::new();
+        let mut different = Scope::new();
         for some in paths.chunks(AT_ONCE) {
             some.iter().for_each(|path| self.watch(path));
             let part = some.iter().map(|path| (path.clone(), Files::All)).collect();
@@ -268,7 +268,7 @@ impl Reconcile {
     }
 
     /// Watches a cgroup, and takes in what was made below it before it was watched.
-    fn watch_with_children(&mut self, path: &str, part: &mut Part) {
+    fn watch_with_children(&mut self, path: &str, part: &mut Scope) {
         self.watch(path);
         for name in Beneath::new(&self.roots.cgroup).children(path) {
             let child = format!("{path}/{name}");
@@ -288,7 +288,7 @@ impl Reconcile {
     }
 
     /// What the plan says of a part of the tree, in its own order.
-    fn of_plan(&self, part: &Part) -> Plan {
+    fn of_plan(&self, part: &Scope) -> Plan {
         let place = |(path, files)| Some((*self.places.get(path)?, files));
         let mut places: Vec<(usize, &Files)> = part.iter().filter_map(place).collect();
         places.sort_unstable_by_key(|(place, _)| *place);
@@ -309,14 +309,14 @@ impl Reconcile {
     }
 
     /// Compares a part of the tree with the plan and, when that is wanted, puts it right.
-    fn round(&mut self, part: &Part) -> Round {
+    fn round(&mut self, part: &Scope) -> Round {
         let part = self.of_plan(part);
         if self.cgroups.mode != CgroupMode::Enforce {
             let found = self.found(&part);
             return Round { left: found.clone(), differences: found, ..Round::default() };
         }
         if self.hand == Mode::DryRun {
-            return self.enforcer.rehearse(&part, &self.node);
+            return self.enforcer.warm_up(&part, &self.node);
         }
         self.enforcer.scope.given_up = self
             .repairs
@@ -369,7 +369,7 @@ impl Reconcile {
                 && self.cgroups.leftovers == Leftovers::Remove
                 && self.sources.is_complete(),
             reclaim: acts && self.cgroups.dying == Dying::Reclaim,
-            rehearse: self.hand == Mode::DryRun,
+            warm_up: self.hand == Mode::DryRun,
         };
         let known = self.sources.known(self.cgroups.beside);
         if self.cgroups.leftovers == Leftovers::Remove {
@@ -378,7 +378,8 @@ impl Reconcile {
         let known = known.ok();
         let is_planned = |path: &str| self.places.contains_key(path);
         let writer = &self.enforcer.writer;
-        let tidied = self.tidy.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
+        let tidied =
+            self.cleanup.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
         if let Some(tidied) = tidied {
             reporter.tell(&tidied.record());
         }

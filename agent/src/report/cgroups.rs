@@ -76,8 +76,8 @@ pub fn audit(
         line(&mut text, 0, &difference.to_string());
     }
     for orphan in leftovers {
-        let runs = if orphan.populated { ", something runs in it" } else { "" };
-        line(&mut text, 0, &format!("{}: belongs to no pod{runs}", orphan.path));
+        let runs = if orphan.populated { ", processes run in it" } else { "" };
+        line(&mut text, 0, &format!("{}: orphaned: belongs to no pod{runs}", orphan.path));
     }
     dying.iter().for_each(|dying| line(&mut text, 0, &still_held(dying)));
     notes(&mut text, plan);
@@ -156,7 +156,7 @@ pub fn round(
         after.unwrap_or_default(),
         left.len()
     )];
-    lines.extend(created.iter().map(|path| format!("{path} made")));
+    lines.extend(created.iter().map(|path| format!("{path} created")));
     lines.extend(written.iter().map(|written| {
         let Written { path, file, before, now, wanted } = written;
         let wanted =
@@ -171,7 +171,7 @@ pub fn round(
 /// What a dry run would have made and written.
 #[must_use]
 pub fn rehearsed(would_write: &[Difference], would_create: &[String]) -> Vec<String> {
-    let made = would_create.iter().map(|path| format!("dry run: would make {path}"));
+    let made = would_create.iter().map(|path| format!("dry run: would create {path}"));
     let written = would_write.iter().map(|difference| {
         let Difference { path, file, found, expected, .. } = difference;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -190,12 +190,12 @@ pub fn leftovers(
     trouble: &[String],
 ) -> Vec<String> {
     let mut lines = vec![format!(
-        "cgroups: {} belong to no pod, {} of them dealt with",
+        "orphaned pod cgroups: {} found, {} removed or without CPU",
         found.len(),
         ended.len()
     )];
     lines.extend(found.iter().take(LEFT_SHOWN).map(|orphan| {
-        let runs = if orphan.populated { ", something runs in it" } else { "" };
+        let runs = if orphan.populated { ", processes run in it" } else { "" };
         let fate = match orphan.fate {
             Fate::Remove => "to be removed".to_owned(),
             Fate::Starve => {
@@ -300,7 +300,7 @@ fn title(cgroup: &Cgroup) -> String {
         (None, _) => Ok(()),
     };
     if let (Some(qos), Level::Pod) = (cgroup.qos, cgroup.level) {
-        let _ = write!(text, " ({qos:?})");
+        let _ = write!(text, " ({qos})");
     }
     text
 }

@@ -30,7 +30,7 @@ pub fn reason(reason: &KeepReason) -> String {
             "so little memory is reclaimed from it that it does not cause the pressure".into()
         }
         KeepReason::HoldsTooLittle => {
-            "it holds so little of the cgroup's memory that its end would not relieve the pressure"
+            "it holds so little of the cgroup's memory that its eviction would not relieve the pressure"
                 .into()
         }
         KeepReason::NotNeeded => "not needed: those before it free enough".into(),

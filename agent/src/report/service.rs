@@ -18,7 +18,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// One word.
 #[derive(Debug)]
 enum Word {
-    Ready {
+    Prepared {
         status: String,
     },
     Alive,
@@ -56,7 +56,7 @@ impl ServiceManager {
 
     /// ebb watches the node from here on; `status` is one line for `systemctl status`.
     pub fn ready(&self, status: String) {
-        self.tell(Word::Ready { status });
+        self.tell(Word::Prepared { status });
     }
 
     /// The loop's sign of life at `now`; sent as often as the manager asks for and no more.
@@ -93,7 +93,7 @@ impl ServiceManager {
 fn send(inbox: &Receiver<Word>) {
     for word in inbox {
         let result = match &word {
-            Word::Ready { status } => {
+            Word::Prepared { status } => {
                 sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
             }
             Word::Alive => sd_notify::notify(&[NotifyState::Watchdog]),

@@ -6,6 +6,7 @@ use crate::act::{Method, Mode, Need, Target};
 use crate::human::{amount, bytes};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
+use ebb_policy::snapshot::Preference;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -42,7 +43,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
     match record {
         Record::Started { version, mode, live, missing, thresholds, workloads } => {
             let mode = match mode {
-                Mode::DryRun => "dry run (nothing is ended; --enforce acts)",
+                Mode::DryRun => "dry run (evicts nothing; --enforce acts)",
                 Mode::Enforce => "enforcing",
             };
             let mut lines = vec![format!("ebb {version} started, {mode}, {workloads} workloads")];
@@ -54,7 +55,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         Record::Crossed { signal, threshold, available, seen_after_ms } => (
             YELLOW,
             vec![format!(
-                "{signal} is below its threshold: {} of {} left, seen {seen_after_ms:.1} ms after the crossing",
+                "{signal} crossed its threshold: {} < {}, seen {seen_after_ms:.1} ms later",
                 amount(*signal, *available),
                 amount(*signal, *threshold)
             )],
@@ -66,7 +67,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             )],
         ),
         Record::PressureRelieved { cgroup, full_avg10, timeline } => {
-            let now = full_avg10.map_or("not told any more".to_owned(), |now| format!("{now}"));
+            let now = full_avg10.map_or("unavailable".to_owned(), |now| format!("{now}"));
             let mut lines = vec![format!("memory pressure of {cgroup} relieved: full avg10 {now}")];
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
@@ -82,9 +83,9 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                     _ => String::new(),
                 };
                 lines.push(format!(
-                    "decided{}: end {}{free}",
-                    after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default(),
-                    evict.workload.name
+                    "decided to evict {}{}{free}",
+                    evict.workload.name,
+                    after_crossing(*after_ms)
                 ));
                 if evict.memory_pressure.is_some() {
                     lines.push(evict.message.trim_end().to_owned());
@@ -97,13 +98,12 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         }
         Record::Holding { signal, notes } => {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
-            (YELLOW, vec![format!("pressure{signal}, nothing is ended: {}", notes.join("; "))])
+            (YELLOW, vec![format!("eviction{signal} deferred: {}", notes.join("; "))])
         }
         Record::Acted {
             job, workload, method: Method::DryRun, after_ms, assumes_freed, ..
         } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
-            let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
             let signal = match &job.need {
                 Some(Need::PidsBelow { .. }) => Signal::PidAvailable,
                 Some(Need::SwapBelow { .. }) => Signal::SwapAvailable,
@@ -114,54 +114,59 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                 |freed| format!("{}, or what it holds later,", amount(signal, freed)),
             );
             let assumed = format!("assumes {freed} freed for as long as it runs");
-            (YELLOW, vec![format!("dry run{at}: {name} is not touched; {assumed}")])
+            let after = after_crossing(*after_ms);
+            (YELLOW, vec![format!("dry run: would evict {name}{after}; {assumed}")])
         }
         Record::Acted { job, workload, method, after_ms, took_us, by_watchdog, .. } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
-            let at = after_ms.map(|ms| format!(" at +{ms:.1} ms")).unwrap_or_default();
-            let by = if *by_watchdog { " by the watchdog" } else { "" };
-            (RED, vec![format!("{method:?}{by} of {name}{at}, took {took_us} µs")])
+            let (verb, via) = done(*method);
+            let by = if *by_watchdog { "the watchdog " } else { "" };
+            let after = after_crossing(*after_ms);
+            (RED, vec![format!("{by}{verb} {name} via {via}{after}, in {took_us} µs")])
         }
         Record::Named { workload } => {
-            ("", vec![format!("the reflex would end {} at the threshold", workload.name)])
+            ("", vec![format!("reflex armed: the kernel kills {} at the threshold", workload.name)])
         }
         Record::Reflex { workload, killed, doubted, available, took_us, seen_after_ms, .. } => {
             let left = amount(Signal::MemoryAvailable, *available);
             let seen = format!("with {left} left, seen {seen_after_ms:.1} ms later");
             let what = match (killed.len(), doubted.len()) {
                 (0, _) => {
-                    format!("held back from {}: it was no longer what was named", workload.name)
+                    format!("killed nothing of {}: its processes had changed", workload.name)
                 }
                 (killed, 0) => {
-                    format!("ended {killed} processes of {} in {took_us} µs", workload.name)
+                    format!("killed {killed} processes of {} in {took_us} µs", workload.name)
                 }
                 (killed, doubted) => {
-                    format!("ended {killed} processes of {}, and not {doubted}", workload.name)
+                    format!("killed {killed} processes of {}, skipped {doubted}", workload.name)
                 }
             };
-            (RED, vec![format!("the reflex {what}, {seen}")])
+            (RED, vec![format!("reflex fired: {what}, {seen}")])
         }
         Record::Warned { workload, message } => {
-            (YELLOW, vec![format!("{} is warned: {message}", workload.name)])
+            (YELLOW, vec![format!("warned {}: {message}", workload.name)])
         }
         Record::NotDone { job, workload, why } => {
             let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
-            (YELLOW, vec![format!("{name}: {why}")])
+            (YELLOW, vec![format!("skipped {name}: {why}")])
         }
         Record::Departed { workload, fate, after_ms } => match fate {
             Fate::Gone => {
-                (GREEN, vec![format!("{} is gone after {after_ms:.1} ms", workload.name)])
+                (GREEN, vec![format!("{} terminated within {after_ms:.1} ms", workload.name)])
             }
             Fate::Stuck => (
                 RED,
                 vec![format!(
-                    "{} is still there after {after_ms:.0} ms; another may be chosen",
+                    "termination of {} timed out after {after_ms:.0} ms: another may be evicted",
                     workload.name
                 )],
             ),
         },
         Record::Recovered { signal, available, timeline } => {
-            let mut lines = vec![format!("{signal} is back: {} left", amount(*signal, *available))];
+            let mut lines = vec![format!(
+                "pressure on {signal} relieved: {} left",
+                amount(*signal, *available)
+            )];
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
         }
@@ -205,7 +210,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         }
         Record::Lost { records, kinds } => (
             YELLOW,
-            vec![format!("{records} kernel records were lost ({kinds}); the state was read anew")],
+            vec![format!("{records} kernel records were lost ({kinds}); the node was read again")],
         ),
         Record::Dropped { records } => {
             (YELLOW, vec![format!("{records} records were dropped: their reader did not keep up")])
@@ -236,7 +241,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         }
         Record::Collected { removed, left_alone, expected, measured, took_ms } => {
             let not =
-                if *left_alone > 0 { format!(", {left_alone} left alone") } else { String::new() };
+                if *left_alone > 0 { format!(", {left_alone} skipped") } else { String::new() };
             let freed = match (expected, measured) {
                 (Some(expected), Some(measured)) => format!(
                     "; freed {}{} where {} were expected",
@@ -262,6 +267,26 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             (RED, vec![format!("thread {thread} panicked at {place}: {what}; ebb ends")])
         }
         Record::Stopping { why } => ("", vec![format!("stopping: {why}")]),
+    }
+}
+
+/// When it was, for people: after the crossing that it answers, where there was one.
+fn after_crossing(after_ms: Option<f64>) -> String {
+    after_ms.map(|ms| format!(" {ms:.1} ms after the crossing")).unwrap_or_default()
+}
+
+/// What was done, and by which means of the kernel.
+fn done(method: Method) -> (&'static str, &'static str) {
+    match method {
+        Method::CgroupKill => ("killed", "cgroup.kill"),
+        Method::FreezeAndSignal => ("killed", "cgroup.freeze and SIGKILL"),
+        Method::Signal => ("killed", "SIGKILL"),
+        Method::Terminate => ("terminated", "SIGTERM"),
+        Method::Reclaim => ("reclaimed from", "memory.reclaim"),
+        Method::Throttle => ("throttled", "memory.high"),
+        Method::Freeze => ("froze", "cgroup.freeze"),
+        Method::Release => ("released", "memory.high and cgroup.freeze"),
+        Method::DryRun => ("would evict", "a dry run"),
     }
 }
 
@@ -307,7 +332,12 @@ fn rank_key(signal: Signal, key: &RankKey) -> String {
             amount(signal, *request)
         ),
         RankKey::Priority { priority } => format!("priority {priority}"),
-        RankKey::Preference { preference } => format!("{preference:?}").to_lowercase(),
+        RankKey::Preference { preference } => match preference {
+            Preference::Prefer => "preferred victim",
+            Preference::Neutral => "no preference",
+            Preference::Avoid => "avoided",
+        }
+        .into(),
         RankKey::Growth { per_second } => {
             let sign = if *per_second < 0 { "-" } else { "+" };
             format!("growth {sign}{}/s", amount(signal, per_second.unsigned_abs()))
@@ -356,11 +386,11 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
             amount(*also, *available)
         ),
         Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
-        Note::NothingActive => "nothing is active that could be ended".into(),
-        Note::NothingToEvict => "every candidate is protected or spared".into(),
+        Note::NothingActive => "no eviction candidates: no workload is active".into(),
+        Note::NothingToEvict => "no eviction candidates: every workload is skipped".into(),
         Note::DyingCovers { expected, need } => {
             format!(
-                "what is already dying should free {} of {} needed",
+                "terminating workloads should free {} of {} needed",
                 amount(signal, *expected),
                 amount(signal, *need)
             )
@@ -396,7 +426,7 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
         }
         Note::NotEnough { wanted, expected } => {
             format!(
-                "all that can be ended frees {} of {} wanted",
+                "all eviction candidates together free {} of {} wanted",
                 amount(signal, *expected),
                 amount(signal, *wanted)
             )
@@ -433,8 +463,21 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
         Note::PressureWithoutCandidate { cgroup } => format!(
             "memory pressure of {cgroup}: no eviction candidate below it from which enough memory is reclaimed to matter"
         ),
-        Note::NoObservation { signal } => format!("{signal} was not observed"),
-        other => format!("{other:?}"),
+        Note::NoObservation { signal } => format!("{signal} is unavailable"),
+        Note::LayoutUnknown { error } => format!(
+            "the layout of the filesystems is unavailable{}: thresholds on disk are not compared",
+            error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()
+        ),
+        Note::ContainerFsOverridden { signal } => {
+            format!("the threshold on {signal} follows from that of the filesystem it shares")
+        }
+        Note::MoreCandidates { candidates, listed } => {
+            format!("{listed} of {candidates} candidates are listed")
+        }
+        Note::WaitingForVictims { until } => {
+            format!("waiting for terminating workloads until {}", time_of_day(until.0))
+        }
+        Note::ImageFsFigures { what } => format!("image filesystem: {what}"),
     }
 }
 

@@ -42,7 +42,7 @@ impl Agent {
         let has_jobs = !self.names.is_empty();
         for watch in &mut self.watches {
             let is_above = !watch.is_below();
-            let is_under_way = has_jobs || self.state.departures().awaits(watch.signal);
+            let is_under_way = has_jobs || self.state.terminations().awaits(watch.signal);
             let Some(available) = watch.available else { continue };
             let Some(episode) = &mut watch.episode else { continue };
             let shown = crate::report::amount(watch.signal, available);

@@ -18,7 +18,7 @@ impl Agent {
         }
         if let Err(job) = self.jobs.give(job) {
             self.names.remove(&job.number);
-            self.state.departures().fail(&job.target);
+            self.state.terminations().fail(&job.target);
             left_alone(&mut self.state, &job.target);
             let why = "the worker has not kept up".to_owned();
             self.reporter.tell(&Record::NotDone { job: &job, workload: None, why });
@@ -53,7 +53,7 @@ impl Agent {
     pub(super) fn on_acted(&mut self, acted: &Acted) {
         let name = self.names.remove(&acted.job.number);
         let workload = name.as_ref();
-        let departure = self.state.departures().get(&acted.job.target);
+        let departure = self.state.terminations().get(&acted.job.target);
         let signal = departure.and_then(|departure| departure.signal);
         let own = workload.and_then(|key| self.pressures.episode_of(key));
         let episode = own.or_else(|| of_signal(&mut self.watches, signal));
@@ -77,8 +77,8 @@ impl Agent {
                 }
                 let mut assumes_freed = None;
                 if ended.method == act::Method::DryRun {
-                    self.state.departures().only_pretended(&acted.job.target);
-                    let would_be = self.state.departures().get(&acted.job.target);
+                    self.state.terminations().only_pretended(&acted.job.target);
+                    let would_be = self.state.terminations().get(&acted.job.target);
                     assumes_freed = would_be.and_then(|departure| departure.expected_free);
                 } else if let (Target::Pod { uid, .. }, true) =
                     (&acted.job.target, acted.by_watchdog)
@@ -111,32 +111,32 @@ impl Agent {
                     // It is on its way out, whoever ended it: it counts until its deadline, as any other does.
                     NotDone::Refused(act::Refusal::Exiting) => {}
                     NotDone::Refused(act::Refusal::Protected { because, cgroup, .. }) => {
-                        self.state.departures().cancel(target);
+                        self.state.terminations().cancel(target);
                         self.state.protect(target, *because, *cgroup);
                         left_alone(&mut self.state, target);
                     }
                     NotDone::Refused(act::Refusal::Unreadable { .. }) => {
-                        self.state.departures().cancel(target);
+                        self.state.terminations().cancel(target);
                         self.state.protect(target, ProtectedReason::Unreadable, None);
                         left_alone(&mut self.state, target);
                     }
                     NotDone::Refused(act::Refusal::Gone) => {
-                        self.state.departures().cancel(target);
+                        self.state.terminations().cancel(target);
                         self.state.forget_removed(target);
                         if let Some(key) = workload {
                             self.state.found_empty(key);
                         }
                     }
                     NotDone::NotNeeded { .. } | NotDone::PressureGone { .. } => {
-                        self.state.departures().cancel(target);
+                        self.state.terminations().cancel(target);
                         left_alone(&mut self.state, target);
                     }
                     // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
                     NotDone::UnknownNeed(_) => {
-                        self.state.departures().fail(target);
+                        self.state.terminations().fail(target);
                         left_alone(&mut self.state, target);
                     }
-                    NotDone::Failed(_) | NotDone::Hung => self.state.departures().fail(target),
+                    NotDone::Failed(_) | NotDone::Hung => self.state.terminations().fail(target),
                 }
                 if let Some(episode) = episode {
                     episode.note("not done", Boot::now(), Some(error.to_string()));
@@ -160,16 +160,16 @@ impl Agent {
 
     /// Looks who has gone, who has not in time, and whose grace is over.
     pub(super) fn look_at_departures(&mut self, at: Boot) {
-        if !self.state.departures().are_remembered() {
+        if !self.state.terminations().are_remembered() {
             return;
         }
-        for target in self.state.departures().take_overdue(at) {
+        for target in self.state.terminations().take_overdue(at) {
             self.give(target, act::Step::Kill, None);
         }
         let proc = self.roots.proc.clone();
-        let (gone, stuck) = self.state.departures().look(&proc, at);
-        for (departures, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
-            for departure in departures {
+        let (gone, stuck) = self.state.terminations().look(&proc, at);
+        for (terminations, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
+            for departure in terminations {
                 match (&departure.target, fate) {
                     (Target::Pod { uid, .. }, Fate::Gone) => self.stop_sandboxes(uid),
                     (target, Fate::Gone) => self.state.forget_removed(target),

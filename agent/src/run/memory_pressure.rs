@@ -293,7 +293,7 @@ impl Agent {
             let Some(read_at) = watch.read_at else { continue };
             let (is_above, full_avg10) = (watch.is_above(), watch.full_avg10());
             let Some(episode) = &mut watch.episode else { continue };
-            let is_under_way = has_jobs || self.state.departures().awaits_any(&watch.victims);
+            let is_under_way = has_jobs || self.state.terminations().awaits_any(&watch.victims);
             let shown = full_avg10.map_or_else(String::new, |share| format!("full avg10 {share}"));
             if !episode.observe(!is_above, is_under_way, read_at, &shown) {
                 continue;

@@ -10,28 +10,28 @@
 //! ```
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
-mod ahead;
 mod alarm;
 mod disk;
 mod episode;
 mod episodes;
-mod fresh;
+mod held_decision;
+mod image_resync;
 mod jobs;
 mod kernel;
+mod lag;
 mod look;
 mod memory_pressure;
-mod pace;
 mod pass;
+mod persist;
 mod reflex;
-mod rehearse;
 mod reload;
-mod remember;
 mod runtime;
 pub mod session;
 mod wake;
+mod warm_up;
 mod watch;
 
-use crate::act::{self, Actor, Crew, Jobs, Lifeline, Mode};
+use crate::act::{self, Actor, Crew, Jobs, Mode, Standby};
 use crate::cadence::{LONGEST, SHORTEST};
 use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
@@ -52,8 +52,8 @@ use anyhow::{Context as _, Result};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{Lost, Probes};
+use lag::{LagMonitor, Turn};
 use memory_pressure::Pressures;
-use pace::{Pace, Turn};
 pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
@@ -187,7 +187,7 @@ struct Agent {
     not_held_told: usize,
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
-    lifeline: Arc<Lifeline>,
+    standby: Arc<Standby>,
     arming: Option<Arming>,
     reporter: Reporter,
     queue: Queue,
@@ -212,7 +212,7 @@ struct Agent {
     thresholds: Vec<String>,
     /// `SwapTotal` as last read.
     swap_total: Option<u64>,
-    ahead: Option<ahead::Ahead>,
+    ahead: Option<held_decision::HeldDecision>,
     pressures: Pressures,
 }
 
@@ -230,13 +230,13 @@ pub async fn run(mut setup: Setup) -> Result<()> {
             })
             .context("cannot read the node's memory")
     };
-    let lifeline = Arc::new(Lifeline::default());
+    let standby = Arc::new(Standby::default());
     let mut spares = Vec::new();
     for _ in 0..SPARES {
         spares.push(actor(setup.mode)?);
     }
     let crew = Crew { quick: actor(setup.mode)?, spares, slow: actor(setup.mode)? };
-    let jobs = act::start(crew, Arc::clone(&lifeline), results)
+    let jobs = act::start(crew, Arc::clone(&standby), results)
         .context("cannot start the threads that act")?;
     let janitor = actor(setup.mode)?;
     let mut understudy = actor(Mode::DryRun)?;
@@ -263,7 +263,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let in_force = std::mem::take(&mut setup.in_force);
     let mode = setup.mode;
     let memory = setup.state_dir.take();
-    let mut agent = Agent::new(setup, jobs, lifeline, Desks { disk, config, session })?;
+    let mut agent = Agent::new(setup, jobs, standby, Desks { disk, config, session })?;
     let bell = agent.pressures.bell();
     let wakers = Wakers::new(probes, inboxes, trigger, bell, in_force, mode)?;
     if let Some(dir) = memory {
@@ -282,7 +282,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
 }
 
 impl Agent {
-    fn new(setup: Setup, jobs: Jobs, lifeline: Arc<Lifeline>, desks: Desks) -> Result<Self> {
+    fn new(setup: Setup, jobs: Jobs, standby: Arc<Standby>, desks: Desks) -> Result<Self> {
         let Setup {
             roots,
             layout,
@@ -335,7 +335,7 @@ impl Agent {
             not_held_told: 0,
             job_number: 0,
             names: BTreeMap::new(),
-            lifeline,
+            standby,
             arming,
             reporter,
             queue,
@@ -364,7 +364,7 @@ impl Agent {
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
         self.state.tree_events_are_live(wakers.tells_tree(&self.roots));
         self.look(true);
-        let failed = self.rehearse(understudy);
+        let failed = self.warm_up(understudy);
         self.missing.extend(failed);
         self.missing.extend(self.why_nobody_is_ended());
         self.missing.extend(self.pressures.tell_of_missing());
@@ -385,11 +385,11 @@ impl Agent {
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
         let mut batch = Vec::new();
-        let mut pace = Pace::default();
+        let mut pace = LagMonitor::default();
         loop {
             self.ask_for_disk();
             let wait = self.wait();
-            self.lifeline.beat(wait);
+            self.standby.beat(wait);
             self.service.alive(Boot::now());
             let due = Instant::now() + wait;
             let event = wakers.wait(wait, &mut batch).await;

@@ -54,7 +54,7 @@ impl Agent {
             history: before.clone(),
             plan: plan.clone(),
         });
-        self.lifeline.leave(resort.map(|(resort, _)| resort));
+        self.standby.leave(resort.map(|(resort, _)| resort));
         self.remember();
         self.tell_of_local_pressure(&plan);
         if extent == Extent::Everything {
@@ -177,7 +177,7 @@ impl Agent {
         });
         let need = pressed.or(short);
         let frees = (evict.signal, evict.expected_free);
-        self.state.departures().begin(evict.workload.clone(), target.clone(), grace, frees);
+        self.state.terminations().begin(evict.workload.clone(), target.clone(), grace, frees);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
                 self.state.note_evicted(uid);

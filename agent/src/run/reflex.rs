@@ -227,7 +227,7 @@ impl Agent {
             self.state.note_evicted(uid);
         }
         let frees = (Some(Signal::MemoryAvailable), free);
-        self.state.departures().begin(key, target.clone(), Duration::ZERO, frees);
+        self.state.terminations().begin(key, target.clone(), Duration::ZERO, frees);
         self.give(target, Step::Kill, None);
     }
 }

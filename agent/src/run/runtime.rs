@@ -10,7 +10,7 @@
 //! Only a filesystem that is full before they could have helped is judged all the same.
 //! Memory and task ids are judged all the time.
 
-use super::fresh::FreshImages;
+use super::image_resync::ImageResync;
 use super::session::{News, Order, Session, Task};
 use super::{Agent, Watch};
 use crate::act::runtime::{Outcome, Undone, Work};
@@ -41,7 +41,7 @@ const WHOLE_EVERY: Duration = Duration::from_secs(1);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The longest wait between two such attempts.
-const AGAIN_AT_LEAST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A sandbox that is still there this long after the runtime was asked to stop it is asked for again.
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
@@ -65,7 +65,7 @@ pub(super) struct RuntimeWatch {
     /// When the runtime was asked to stop the sandboxes of a pod, by UID.
     stopping: BTreeMap<String, Boot>,
     usage_asked: Option<Boot>,
-    pub(super) images: FreshImages,
+    pub(super) images: ImageResync,
     /// The manifests say something else than at the last list.
     manifests_changed: bool,
 }
@@ -103,7 +103,7 @@ impl RuntimeWatch {
             again_after: AGAIN_AFTER,
             stopping: BTreeMap::new(),
             usage_asked: None,
-            images: FreshImages::default(),
+            images: ImageResync::default(),
             manifests_changed: false,
         }
     }
@@ -126,7 +126,7 @@ impl RuntimeWatch {
     fn follow_up(&mut self, last: &Collecting, now: Boot) {
         let again = if last.refused > 0 {
             let wait = self.again_after;
-            self.again_after = (wait * 2).min(AGAIN_AT_LEAST);
+            self.again_after = (wait * 2).min(MAX_BACKOFF);
             Some(now.plus(wait))
         } else {
             self.again_after = AGAIN_AFTER;

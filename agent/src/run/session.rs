@@ -1,16 +1,16 @@
 //! The thread that talks to the container runtime, so that the loop never waits for it.
 //!
 //! ```text
-//!         ┌──Order──► desk: events of the runtime ─► list ───────────┐
-//!  loop ──┤            └► surveyor: disk usage, beside the lists ────┼──News──► loop
+//!         ┌──Order──► lister: events of the runtime ─► list ───────────┐
+//!  loop ──┤            └► disk_usage: disk usage, beside the lists ────┼──News──► loop
 //!         └──Task───► worker: removals in turn, ends of pods beside ─┘
 //!                                  thread ebb-runtime
 //! ```
 //! A runtime that hangs fills the queues, which are bounded; the loop is told that it is away and decides without it.
 
 mod beside;
-mod desk;
-mod surveyor;
+mod disk_usage;
+mod lister;
 mod worker;
 
 use crate::act::Mode;
@@ -20,8 +20,8 @@ use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Inventory};
-use desk::Desk;
 use ebb_cri::{Deadlines, Endpoint, Runtime, RuntimeEvent, RuntimeEvents};
+use lister::Lister;
 use std::io;
 use std::path::PathBuf;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -120,24 +120,24 @@ pub(crate) fn start(setup: SessionSetup, clock: Clock, news: Sender<News>) -> io
                 Mode::DryRun => RuntimeHand::DryRun(runtime.clone()),
             };
             tokio::spawn(worker::run(hand, runtime.clone(), task_inbox, news.clone()));
-            let desk = Desk::new(setup, runtime, clock, news);
-            read(desk, order_inbox, events).await;
+            let lister = Lister::new(setup, runtime, clock, news);
+            read(lister, order_inbox, events).await;
         });
     })?;
     Ok(Session { orders, tasks })
 }
 
-async fn read(mut desk: Desk, mut orders: Receiver<Order>, mut events: RuntimeEvents) {
-    desk.read_manifests().await;
+async fn read(mut lister: Lister, mut orders: Receiver<Order>, mut events: RuntimeEvents) {
+    lister.read_manifests().await;
     loop {
-        let due = desk.next_due();
+        let due = lister.next_due();
         tokio::select! {
             order = orders.recv() => match order {
-                Some(order) => desk.take(order),
+                Some(order) => lister.take(order),
                 None => return,
             },
-            told = next(&mut events) => desk.hear(told).await,
-            () = sleep_until(due) => desk.do_what_is_due().await,
+            told = next(&mut events) => lister.hear(told).await,
+            () = sleep_until(due) => lister.do_what_is_due().await,
         }
     }
 }

@@ -7,6 +7,12 @@ use super::file::read_once;
 use ebb_model::ProcessId;
 use std::path::Path;
 
+/// Whether `pid` is ebb itself.
+#[must_use]
+pub fn is_self(pid: i32) -> bool {
+    u32::try_from(pid) == Ok(std::process::id())
+}
+
 /// What `/proc/PID/stat` says of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {

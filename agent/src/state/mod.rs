@@ -9,22 +9,22 @@
 //! each workload's `memory.current`, or everything about those that could matter ([`NodeState::sample`]).
 //! What is gone is forgotten at once.
 
-mod counted;
 mod disk;
-mod dying;
 mod filling;
+mod kernel_counts;
 mod pods;
 mod reclaim;
 pub mod rules;
 mod snapshot;
+mod terminations;
 mod tracked;
 
 pub use disk::Disk;
-pub use dying::{Departure, Departures};
 pub use filling::Filling;
 use pods::Owner;
 pub use pods::{Evicted, Pods};
 pub use snapshot::Extent;
+pub use terminations::{Termination, Terminations};
 
 use crate::clock::{Boot, Clock};
 use crate::sense::Roots;
@@ -97,7 +97,7 @@ pub struct NodeState {
     /// Since when cgroups were known whose workloads are made anew.
     since: BTreeMap<u64, Boot>,
     processes: Vec<Process>,
-    departures: Departures,
+    terminations: Terminations,
     disk: Disk,
     filling: Filling,
     pods: Pods,
@@ -136,7 +136,7 @@ impl NodeState {
             cgroups: BTreeMap::new(),
             since: BTreeMap::new(),
             processes: Vec::new(),
-            departures: Departures::default(),
+            terminations: Terminations::default(),
             disk: Disk::default(),
             filling: Filling::default(),
             pods: Pods::default(),
@@ -383,7 +383,7 @@ impl NodeState {
 
     /// Forgets what has been removed without a word: chosen, it would be refused as gone, again and again.
     fn forget_the_gone(&mut self) {
-        let reaped = self.departures.being_reaped();
+        let reaped = self.terminations.being_reaped();
         let before = self.cgroups.len();
         self.cgroups.retain(|id, tracked| {
             tracked.current().is_some() || reaped.contains(id) || tracked.is_there()
@@ -425,7 +425,7 @@ impl NodeState {
             Some(accepts) => self.tree.workloads(Some(accepts)),
             None => self.tree.workloads(None),
         };
-        let reaped = self.departures.being_reaped();
+        let reaped = self.terminations.being_reaped();
         self.cgroups.retain(|id, _| wanted.binary_search(id).is_ok() || reaped.contains(id));
         for id in wanted {
             if self.cgroups.contains_key(&id) {
@@ -446,19 +446,19 @@ impl NodeState {
     /// Whether anything is on its way out.
     #[must_use]
     pub fn has_departures(&self) -> bool {
-        !self.departures.is_empty()
+        !self.terminations.is_empty()
     }
 
     /// Whether a dry run takes somebody for evicted who runs on.
     #[must_use]
     pub fn has_would_be_victims(&self) -> bool {
-        self.departures.has_would_be_victims()
+        self.terminations.has_would_be_victims()
     }
 
-    /// When something about the departures changes by itself.
+    /// When something about the terminations changes by itself.
     #[must_use]
     pub fn next_departure_change(&self) -> Option<Boot> {
-        self.departures.next_change()
+        self.terminations.next_change()
     }
 
     /// Notes that `target` was found to be protected when it was about to be killed: it is not chosen again for a second.
@@ -586,14 +586,14 @@ impl NodeState {
 
     /// What is on its way out.
     #[must_use]
-    pub fn departures(&mut self) -> &mut Departures {
-        &mut self.departures
+    pub fn terminations(&mut self) -> &mut Terminations {
+        &mut self.terminations
     }
 
     /// Who `target` is, by name; `None` when it is no longer known.
     #[must_use]
     pub fn key_of(&self, target: &Target) -> Option<WorkloadKey> {
-        if let Some(departure) = self.departures.get(target) {
+        if let Some(departure) = self.terminations.get(target) {
             return Some(departure.key.clone());
         }
         match target {
@@ -678,10 +678,10 @@ impl NodeState {
         }
         if let (Some(uid), None) = (&key.uid, key.process) {
             let mut payloads = self.payloads(uid);
-            payloads.retain(|payload| !self.departures.had(payload.id));
-            if payloads.iter().any(|payload| !self.departures.has(payload.id)) {
+            payloads.retain(|payload| !self.terminations.had(payload.id));
+            if payloads.iter().any(|payload| !self.terminations.has(payload.id)) {
                 // What was started since the rest of it was killed.
-                payloads.retain(|payload| !self.departures.has(payload.id));
+                payloads.retain(|payload| !self.terminations.has(payload.id));
             }
             return (!payloads.is_empty()).then(|| Target::Pod { uid: uid.clone(), payloads });
         }

@@ -60,9 +60,9 @@ impl NodeState {
         for workload in &mut snapshot.workloads {
             let uid = workload.key.uid.as_deref().filter(|_| workload.key.cgroup.is_none());
             let runs = uid.is_some_and(|uid| running.contains(uid));
-            workload.dying = self.departures.dying(workload, runs, &self.clock, now);
+            workload.dying = self.terminations.dying(workload, runs, &self.clock, now);
             if runs || uid.is_none() {
-                let evicted = self.departures.evicted(&workload.key);
+                let evicted = self.terminations.evicted(&workload.key);
                 workload.restarted = evicted.map(|at| self.clock.time(at));
             }
             if self.found_empty.get(&workload.key).is_some_and(|at| now.since(*at) < EMPTY_FOR) {
@@ -76,9 +76,9 @@ impl NodeState {
 
     /// What becomes of the cgroup `id`.
     fn fate(&self, id: u64) -> Fate {
-        if self.departures.has(id) {
+        if self.terminations.has(id) {
             Fate::Terminating
-        } else if self.departures.had(id) {
+        } else if self.terminations.had(id) {
             Fate::Terminated
         } else {
             Fate::Runs

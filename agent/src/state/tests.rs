@@ -233,7 +233,7 @@ fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     let target = state.target(&key).unwrap();
     let frees = (Some(Signal::PidAvailable), Some(900));
-    state.departures().begin(key, target, Duration::ZERO, frees);
+    state.terminations().begin(key, target, Duration::ZERO, frees);
     fs::write(dir.join("cgroup.procs"), "").unwrap();
     fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();
     fs::write(dir.join("pids.current"), "900\n").unwrap();
@@ -244,7 +244,7 @@ fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
     assert_eq!(dead.stats.as_ref().unwrap().process_count, Some(900));
     assert!(dead.dying.is_some());
     fs::write(dir.join("pids.current"), "0\n").unwrap();
-    let (gone, _) = state.departures().look(Path::new("/proc"), Boot::now());
+    let (gone, _) = state.terminations().look(Path::new("/proc"), Boot::now());
     assert_eq!(gone.len(), 1);
     state.sample(Boot::now(), Depth::Full).unwrap();
     assert!(state.snapshot(Boot::now()).workloads.is_empty());

@@ -9,7 +9,7 @@ use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::custody::Custody;
 use crate::sense::descriptors::Descriptors;
 use crate::sense::file::{number_or_max, read_once};
-use crate::sense::process::{Process, oom_score_adj};
+use crate::sense::process::{Process, is_self, oom_score_adj};
 use crate::sense::psi::Stall;
 use crate::sense::role::{Role, is_sandbox};
 use crate::sense::tree::{Node, Tree};
@@ -318,7 +318,7 @@ fn process_protection(pid: i32, has_daemons: bool, roots: &Roots) -> Option<Prot
     if pid == 1 {
         return Some(ProtectedReason::Init);
     }
-    if u32::try_from(pid) == Ok(std::process::id()) {
+    if is_self(pid) {
         return Some(ProtectedReason::Agent);
     }
     if oom_score_adj(&roots.proc, pid) == Some(-1000) {

@@ -13,7 +13,7 @@
 //! - `sweep` reads what every cgroup uses in one pass, beside the events and without them.
 //! - `reflex` ends what it was told to end, without waiting for user space.
 //! - `costs` says what programs cost, for whoever measures.
-//! - `ring` reads records, `lookout` says when unasked, `event` says what they mean, `totals` reads what is only counted.
+//! - `ring` reads records, `polling` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
 //! BPF is optional: a refused program costs only the fact it tells, and a host that refuses all of them still gets a
 //! [`Probes`] whose status says why. What the agent does with events, and what it does without them, is not decided here.
@@ -23,10 +23,10 @@ mod core_tier;
 mod costs;
 mod event;
 mod host;
-mod lookout;
 mod memlock;
 mod objects;
 mod options;
+mod polling;
 mod probe_set;
 mod probes;
 mod reflex;

@@ -4,7 +4,7 @@ use crate::catalogue::Fact;
 use crate::core_tier::{self, CoreTier};
 use crate::costs::Cost;
 use crate::event::KernelEvent;
-use crate::lookout::Lookout;
+use crate::polling::Polling;
 use crate::ring::{self, Ring, RingError};
 use crate::rust_tier::{Forward, RustTier};
 use crate::shared_maps::{EVENTS, SharedMaps, VITAL};
@@ -24,7 +24,7 @@ pub struct Probes {
     events: Option<Ring>,
     messages: Option<Messages>,
     maps: SharedMaps,
-    lookout: Lookout,
+    polling: Polling,
     /// Held for their links, which live as long as these.
     tiers: (Option<RustTier>, CoreTier),
 }
@@ -48,7 +48,7 @@ impl Probes {
             vital: ring(VITAL)?,
             events: ring(EVENTS)?,
             messages: logger.map(Messages::open).transpose()?,
-            lookout: Lookout::new(options.drain_every),
+            polling: Polling::new(options.drain_every),
             tiers: (rust, core),
             maps,
             status,
@@ -79,7 +79,7 @@ impl Probes {
             if batch.len() > before {
                 return Ok(());
             }
-            let look_in = self.lookout.look_in(Instant::now());
+            let look_in = self.polling.look_in(Instant::now());
             let Self { vital, events, messages, .. } = self;
             tokio::select! {
                 biased;
@@ -99,7 +99,7 @@ impl Probes {
         }
         // The rings are two: a cgroup is made before the process in it is killed, and is to be known by then.
         batch[before..].sort_by_key(KernelEvent::ts_ns);
-        self.lookout.saw(&batch[before..], Instant::now());
+        self.polling.saw(&batch[before..], Instant::now());
     }
 
     /// What was lost since attaching.

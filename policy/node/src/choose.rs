@@ -4,8 +4,8 @@
 //! so is everyone behind the last victim, and whoever would free nothing that matters: see [`crate::worth`].
 use crate::{
     Time,
-    beyond::fill::{self},
     evict::{self, Grounds, Shortage},
+    extensions::fill::{self},
     limits::{Ranking, Victims},
     message,
     need::Need,

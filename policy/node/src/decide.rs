@@ -2,7 +2,7 @@
 //! The eviction part is in [`crate::pass`].
 use crate::{
     History, Limits, Millis, Plan, Signal, Snapshot, Time, admit,
-    beyond::memory_pressure,
+    extensions::memory_pressure,
     gc,
     history::Waiting,
     limits::{AfterEviction, Options},

@@ -4,7 +4,7 @@
 //!  time left   ── warn ──── reclaim ──── throttle ──── freeze ──── threshold met: end it
 //! ```
 //! The steps are for the first candidate of the ranking. Each is taken once and remembered; what slows a workload down is undone as soon as the node is no longer heading for the threshold.
-use crate::beyond::forecast::Approach;
+use crate::extensions::forecast::Approach;
 use crate::{
     History, Millis, Time,
     history::{Step, StepKind},

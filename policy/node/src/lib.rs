@@ -13,11 +13,11 @@
 extern crate alloc;
 
 mod admit;
-mod beyond;
 pub mod cgroups;
 mod choose;
 mod decide;
 mod evict;
+mod extensions;
 mod gc;
 pub mod history;
 mod ladder;
@@ -41,9 +41,9 @@ mod usage;
 mod workload;
 mod worth;
 
-pub use beyond::fill::EVICTION_TAKES;
 pub use decide::decide;
 pub use ebb_model::{Millis, Quantity, Secs, StallShare, Time};
+pub use extensions::fill::EVICTION_TAKES;
 pub use history::History;
 pub use limits::{Limits, RawEviction};
 pub use plan::Plan;

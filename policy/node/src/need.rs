@@ -1,8 +1,8 @@
 //! What a pass needs to choose victims: the shortage, how much must come back, and what is known of who causes it.
 use crate::{
     Millis, Secs, Signal,
-    beyond::fill::{self, Evidence},
     evict::Shortage,
+    extensions::fill::{self, Evidence},
     limits::Limits,
     snapshot::{FsLayout, Snapshot, Workload},
     swap::Swapped,

@@ -11,14 +11,14 @@
 //! asks to be made again at once, and the history remembers which threshold it was about.
 use crate::{
     History, Limits, Millis, Plan, Secs, Signal, Snapshot, Time,
-    beyond::{
-        blame,
+    choose::{self, OnItsWay},
+    evict::Shortage,
+    extensions::{
+        attribution,
         fill::{self, Evidence},
         forecast::{self, Approach},
         growth,
     },
-    choose::{self, OnItsWay},
-    evict::Shortage,
     gc,
     history::Reclaiming,
     ladder, layout,
@@ -75,7 +75,7 @@ impl Pass<'_, '_> {
         self.explain_stall(&observations);
         let followed = if follows_growth(options) { self.all } else { &[] };
         growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
-        blame::explain(&self.history.growth, &mut self.plan.notes);
+        attribution::explain(&self.history.growth, &mut self.plan.notes);
         let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
         let all = pressure::in_force(limits, tells_swap, layout, passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);

@@ -12,7 +12,7 @@
 //! Ties fall by identity, never by the order of a list.
 use crate::{
     History, Limits, Millis, Quantity, Signal, Snapshot,
-    beyond::{fill::Evidence, growth::Finder},
+    extensions::{fill::Evidence, growth::Finder},
     history::Growth,
     layout::layout,
     limits::{Options, Ranking},
@@ -30,7 +30,7 @@ use core::cmp::{Ordering, Reverse};
 use ebb_model::quantity::Format;
 
 /// Growth below this many units a second decides nothing: bytes of memory, and processes.
-const MIN_MEMORY_GROWTH: i64 = crate::beyond::blame::MIN_GROWTH;
+const MIN_MEMORY_GROWTH: i64 = crate::extensions::attribution::MIN_GROWTH;
 const MIN_PROCESS_GROWTH: i64 = 8;
 
 /// A workload with everything that its place depends on.

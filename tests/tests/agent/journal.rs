@@ -141,7 +141,7 @@ fn a_kill_is_in_the_journal_with_fields_and_nothing_is_written_twice() {
     assert_eq!(value("EBB_METHOD"), Some("cgroupKill"));
     assert_eq!(value("PRIORITY"), Some("4"));
     assert_eq!(value("SYSLOG_IDENTIFIER"), Some("ebb"));
-    assert!(acted["MESSAGE"].starts_with("CgroupKill of /apps/hog at +"), "{acted:?}");
+    assert!(acted["MESSAGE"].starts_with("killed /apps/hog via cgroup.kill "), "{acted:?}");
     assert!(acted.contains_key("MESSAGE_ID"), "{acted:?}");
     let episode = format!("{}.json", acted["EBB_EPISODE"]);
     assert!(incidents.path().join(&episode).exists(), "no incident record {episode}");

@@ -265,7 +265,7 @@ fn what_is_already_dying_counts_before_anything_more_is_ended() {
     wait_for("the kill", || hog.is_killed());
     // The memory stays away for a while, as it does when a large process exits.
     let holding = agent.wait("holding");
-    assert!(holding["notes"][0].as_str().unwrap().contains("already dying"), "{holding}");
+    assert!(holding["notes"][0].as_str().unwrap().contains("terminating workloads"), "{holding}");
     node.gives_back(&hog, 1500);
     agent.wait("recovered");
     let records = agent.stop();

@@ -1,6 +1,6 @@
 //! The threads as a whole: one that hangs, and a loop that hangs.
 
-use super::super::end::{Ended, Hand};
+use super::super::kill::{Ended, Executor};
 use super::super::marks::Marks;
 use super::super::pidfd::PidFd;
 use super::super::tests::{LITTLE, NEED, PLENTY, actor, end, sleeper};
@@ -20,7 +20,7 @@ struct Hangs {
     let_go: Mutex<Receiver<()>>,
 }
 
-impl Hand for Hangs {
+impl Executor for Hangs {
     fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
         self.began.send(()).unwrap();
         let _ = self.let_go.lock().unwrap().recv();
@@ -80,18 +80,18 @@ fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
     let (_proc, quick) = actor(LITTLE, Mode::Enforce);
     let (_procs, crew) = crew(quick);
     let (results, mut told) = tokio::sync::mpsc::channel(8);
-    let lifeline = Arc::new(Lifeline::default());
-    let _jobs = start(crew, Arc::clone(&lifeline), results).unwrap();
+    let standby = Arc::new(Standby::default());
+    let _jobs = start(crew, Arc::clone(&standby), results).unwrap();
     let gone = Target::Process { pid: i32::MAX, start: 1 };
-    lifeline.leave(Some(LastResort { need: NEED, targets: vec![gone, hog.clone(), other] }));
-    lifeline.beat(Duration::ZERO);
+    standby.leave(Some(LastResort { need: NEED, targets: vec![gone, hog.clone(), other] }));
+    standby.beat(Duration::ZERO);
     // And is never heard of again.
     let acted = told.blocking_recv().unwrap();
     assert!(acted.by_watchdog && acted.result.is_ok(), "{acted:?}");
     assert_eq!(acted.job.target, hog);
     assert_eq!(hog_child.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert!(other_child.try_wait().unwrap().is_none(), "one at a time");
-    lifeline.beat(Duration::from_secs(3600));
+    standby.beat(Duration::from_secs(3600));
     end(other_child);
 }
 

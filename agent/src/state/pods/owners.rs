@@ -45,7 +45,7 @@ pub(super) struct Owners {
     /// By path below the mount.
     by_path: HashMap<PathBuf, Owner>,
     /// Pods whose sandbox is ready, by the path of the pod's own cgroup below the mount.
-    by_pod: HashMap<PathBuf, Ready>,
+    by_pod: HashMap<PathBuf, Prepared>,
     /// Ids of the containers and sandboxes of which it has not said where their cgroups are, and whether that is a container which has not ended.
     unplaced: HashMap<String, bool>,
     /// When the list began; `None` before the first.
@@ -54,7 +54,7 @@ pub(super) struct Owners {
 
 /// A pod with a sandbox that is ready.
 #[derive(Debug)]
-struct Ready {
+struct Prepared {
     uid: Arc<str>,
     /// The sandbox's cgroup below the mount.
     sandbox: PathBuf,
@@ -96,7 +96,7 @@ impl Owners {
                 && pod_uid(name.as_bytes()).is_some_and(|uid| uid == sandbox.pod_uid)
                 && let Some((before, after)) = around(path, &sandbox.id)
             {
-                let ready = Ready {
+                let ready = Prepared {
                     uid: sandbox.pod_uid.as_str().into(),
                     sandbox: path.clone(),
                     around_id: (before.to_owned(), after.to_owned()),
@@ -133,7 +133,7 @@ impl Owners {
     fn owner_of_unlisted(&self, path: &Path) -> Option<Owner> {
         path.ancestors().find_map(|cgroup| {
             let id = container_id(cgroup)?;
-            let Ready { uid, sandbox, around_id } = self.by_pod.get(cgroup.parent()?)?;
+            let Prepared { uid, sandbox, around_id } = self.by_pod.get(cgroup.parent()?)?;
             let (before, after) = around(cgroup, id)?;
             if (before, after) != (around_id.0.as_str(), around_id.1.as_str()) {
                 return None;

@@ -21,13 +21,13 @@ pub(super) struct Turn {
 
 /// Turns that were late.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct LagMonitor {
     told: Option<Instant>,
     /// Since then.
     late: u64,
 }
 
-impl Pace {
+impl LagMonitor {
     /// Takes in a turn; returns what to say of it, the first time and then once a minute.
     pub(super) fn observe(&mut self, turn: Turn) -> Option<String> {
         let overslept = turn.began.saturating_duration_since(turn.due);
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_late_turn_is_told_with_its_reason_and_not_more_than_once_a_minute() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = LagMonitor::default();
         let mut tell = |at, overslept, took| pace.observe(turn(start, at, overslept, took));
         assert_eq!(tell(10, 249, 249), None);
         let first = tell(11, 20, 300).unwrap();
@@ -84,6 +84,6 @@ mod tests {
         let start = Instant::now();
         let mut early = turn(start, 10, 0, 10);
         early.due = early.ended + Duration::from_secs(100);
-        assert_eq!(Pace::default().observe(early), None);
+        assert_eq!(LagMonitor::default().observe(early), None);
     }
 }

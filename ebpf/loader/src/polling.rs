@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Remembers until when something may have arrived unannounced.
 #[derive(Debug)]
-pub(crate) struct Lookout {
+pub(crate) struct Polling {
     every: Duration,
     until: Option<Instant>,
 }
 
-impl Lookout {
+impl Polling {
     /// One that looks this often while there may be something.
     pub(crate) fn new(every: Duration) -> Self {
         Self { every, until: None }
@@ -51,22 +51,22 @@ mod tests {
     #[test]
     fn nothing_is_looked_for_on_a_quiet_node() {
         let now = Instant::now();
-        let mut lookout = Lookout::new(EVERY);
-        assert_eq!(lookout.look_in(now), None);
-        lookout.saw(&[KernelEvent::KswapdWake { ts_ns: 1, node: 0, folded: 0 }], now);
-        assert_eq!(lookout.look_in(now), None);
+        let mut polling = Polling::new(EVERY);
+        assert_eq!(polling.look_in(now), None);
+        polling.saw(&[KernelEvent::KswapdWake { ts_ns: 1, node: 0, folded: 0 }], now);
+        assert_eq!(polling.look_in(now), None);
     }
 
     #[test]
     fn after_an_event_that_may_have_silent_followers_it_looks_past_the_quiet_time() {
         let now = Instant::now();
-        let mut lookout = Lookout::new(EVERY);
+        let mut polling = Polling::new(EVERY);
         let event = KernelEvent::MemoryEvent { ts_ns: 1, cgroup: 1, which: None, folded: 0 };
-        lookout.saw(&[event], now);
+        polling.saw(&[event], now);
         let last_follower = now + Duration::from_nanos(QUIET_NS);
-        assert_eq!(lookout.look_in(now), Some(EVERY));
+        assert_eq!(polling.look_in(now), Some(EVERY));
         // A look that begins just before the last possible follower is itself followed by another.
-        assert_eq!(lookout.look_in(last_follower + EVERY), Some(EVERY));
-        assert_eq!(lookout.look_in(last_follower + 2 * EVERY), None);
+        assert_eq!(polling.look_in(last_follower + EVERY), Some(EVERY));
+        assert_eq!(polling.look_in(last_follower + 2 * EVERY), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A rehearsal at start: the whole way from a threshold to the kill, with a hand that does nothing.
+//! Warming up at start: the whole way from a threshold to the kill, with an executor that does nothing.
 //!
 //! What the way needs is touched, and therefore locked, before memory is short; on a node without memory the first use of
 //! each page of the program would wait for the disk. It also shows at start what would fail in need.
@@ -13,7 +13,7 @@ impl Agent {
     /// Decides as if no memory were available, and has `understudy`, which must be a dry run's, take hold of whoever would be ended.
     ///
     /// Nothing is kept of it: neither plan nor history. Returns what would have failed.
-    pub(super) fn rehearse(&self, understudy: &mut Actor) -> Vec<String> {
+    pub(super) fn warm_up(&self, understudy: &mut Actor) -> Vec<String> {
         let mut snapshot = self.state.snapshot(Boot::now());
         let Some(now) = snapshot.signals.get(&Signal::MemoryAvailable).copied() else {
             return Vec::new();

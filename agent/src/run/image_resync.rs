@@ -22,13 +22,13 @@ const COMES_WITHIN: Duration = Duration::from_secs(15);
 
 /// How fresh what is known of images is.
 #[derive(Debug, Default)]
-pub(super) struct FreshImages {
+pub(super) struct ImageResync {
     /// When a list was asked for that has not come yet.
     asked: Option<Boot>,
     good_until: Option<Boot>,
 }
 
-impl FreshImages {
+impl ImageResync {
     /// Whether a list is waited for.
     pub(super) fn are_awaited(&self) -> bool {
         self.asked.is_some()
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn only_a_list_that_was_begun_after_it_was_asked_for_counts() {
-        let mut images = FreshImages::default();
+        let mut images = ImageResync::default();
         assert!(images.are_old(at(1)));
         images.asked = Some(at(10));
         assert!(!images.observe(at(9), at(11)) && images.are_awaited());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_list_that_does_not_come_is_not_waited_for_for_ever() {
-        let mut images = FreshImages { asked: Some(at(10)), good_until: None };
+        let mut images = ImageResync { asked: Some(at(10)), good_until: None };
         images.give_up(at(24));
         assert!(images.are_awaited());
         images.give_up(at(25));

@@ -24,7 +24,7 @@ const SHARE: u32 = 5;
 
 /// A decision for a crossing that has not happened.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct HeldDecision {
     at: Boot,
     took: Duration,
     /// `None` when nobody would be ended at once.
@@ -41,7 +41,7 @@ impl Agent {
             self.ahead = None;
             return;
         };
-        let is_due = |ahead: &Ahead| at.since(ahead.at) >= AGAIN.max(ahead.took * SHARE);
+        let is_due = |ahead: &HeldDecision| at.since(ahead.at) >= AGAIN.max(ahead.took * SHARE);
         if !self.ahead.as_ref().is_none_or(is_due) {
             return;
         }
@@ -71,7 +71,7 @@ impl Agent {
         if let Some(victim) = victim {
             self.jobs.hold_ready(victim);
         }
-        self.ahead = Some(Ahead { at, took: Boot::now().since(at), decision });
+        self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), decision });
     }
 
     /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.

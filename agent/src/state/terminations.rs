@@ -1,4 +1,4 @@
-//! What is on its way out: chosen, told to end, not yet seen to be gone.
+//! Victims that are terminating: chosen, told to terminate, not yet seen to be gone.
 //!
 //! ```text
 //!  ordered ──SIGTERM, grace──► asked ──grace over──► killed ──empty──► gone
@@ -43,7 +43,7 @@ struct Left {
 
 /// One workload on its way out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Departure {
+pub struct Termination {
     /// Who it is.
     pub key: WorkloadKey,
     /// By what identity it is ended.
@@ -66,10 +66,10 @@ pub struct Departure {
     left: Option<Left>,
 }
 
-/// All departures; there are never more than there are workloads.
+/// All terminations; there are never more than there are workloads.
 #[derive(Debug, Default)]
-pub struct Departures {
-    all: Vec<Departure>,
+pub struct Terminations {
+    all: Vec<Termination>,
     /// Victims that have terminated, the oldest first.
     evicted: Vec<Evicted>,
 }
@@ -92,7 +92,7 @@ impl Evicted {
     }
 }
 
-impl Departures {
+impl Terminations {
     /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period.
     ///
     /// `expected_free` is in the unit of the signal it was chosen for.
@@ -107,7 +107,7 @@ impl Departures {
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
         self.all.retain(|d| d.target != target);
-        self.all.push(Departure {
+        self.all.push(Termination {
             key,
             target,
             chosen,
@@ -156,7 +156,7 @@ impl Departures {
         self.all.iter().any(|d| d.pretended)
     }
 
-    /// Whether [`Departures::look`] has anything to do: something is on its way out, or was a moment ago.
+    /// Whether [`Terminations::look`] has anything to do: something is on its way out, or was a moment ago.
     #[must_use]
     pub fn are_remembered(&self) -> bool {
         !(self.all.is_empty() && self.evicted.is_empty())
@@ -178,7 +178,7 @@ impl Departures {
 
     /// The departure by `target`, if it is on its way.
     #[must_use]
-    pub fn get(&self, target: &Target) -> Option<&Departure> {
+    pub fn get(&self, target: &Target) -> Option<&Termination> {
         self.all.iter().find(|d| &d.target == target)
     }
 
@@ -194,7 +194,7 @@ impl Departures {
     }
 
     /// Looks which have gone since, and which have just missed their deadline; both are returned once.
-    pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Departure>, Vec<Departure>) {
+    pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Termination>, Vec<Termination>) {
         let (gone, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
         self.all = rest;
@@ -230,7 +230,7 @@ impl Departures {
         (gone, stuck)
     }
 
-    /// When something about the departures changes by itself.
+    /// When something about the terminations changes by itself.
     #[must_use]
     pub fn next_change(&self) -> Option<Boot> {
         let times = self.all.iter().filter(|d| !d.stuck && !d.pretended);
@@ -315,7 +315,7 @@ fn together(one: Dying, other: Dying) -> Dying {
     }
 }
 
-impl Departure {
+impl Termination {
     /// How policy sees it.
     fn seen(&self, workload: &Workload, restarted: bool, clock: &Clock, now: Boot) -> Dying {
         let since = clock.time(self.chosen);
@@ -445,13 +445,13 @@ mod tests {
         WorkloadKey { name: name.into(), ..WorkloadKey::default() }
     }
 
-    fn dying(departures: &Departures, clock: &Clock) -> Option<Dying> {
-        dying_at(departures, clock, Boot::now())
+    fn dying(terminations: &Terminations, clock: &Clock) -> Option<Dying> {
+        dying_at(terminations, clock, Boot::now())
     }
 
-    fn dying_at(departures: &Departures, clock: &Clock, now: Boot) -> Option<Dying> {
+    fn dying_at(terminations: &Terminations, clock: &Clock, now: Boot) -> Option<Dying> {
         let workload = Workload { key: key("a"), ..Workload::default() };
-        departures.dying(&workload, false, clock, now)
+        terminations.dying(&workload, false, clock, now)
     }
 
     fn pod(cgroups: &[Target]) -> Target {
@@ -467,59 +467,59 @@ mod tests {
     #[test]
     fn a_departure_counts_until_it_is_seen_to_be_gone() {
         let (dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
         let clock = Clock::anchored_now();
-        assert_eq!(dying(&departures, &clock).unwrap().expected_free, Some(7));
-        assert!(departures.look(Path::new("/proc"), Boot::now()).0.is_empty());
+        assert_eq!(dying(&terminations, &clock).unwrap().expected_free, Some(7));
+        assert!(terminations.look(Path::new("/proc"), Boot::now()).0.is_empty());
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
-        let (gone, stuck) = departures.look(Path::new("/proc"), Boot::now());
+        let (gone, stuck) = terminations.look(Path::new("/proc"), Boot::now());
         assert_eq!((gone.len(), stuck.len()), (1, 0));
-        assert!(departures.is_empty());
+        assert!(terminations.is_empty());
     }
 
     #[test]
     fn a_pod_that_has_ended_has_no_memory_to_give_but_counts_until_its_remains_can_be_gone() {
         let (_dir, ended) = cgroup(0);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), pod(&[ended]), Duration::ZERO, MEMORY);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), pod(&[ended]), Duration::ZERO, MEMORY);
         let now = Boot::now();
-        assert_eq!(departures.look(Path::new("/proc"), now).0.len(), 1);
+        assert_eq!(terminations.look(Path::new("/proc"), now).0.len(), 1);
         let clock = Clock::anchored_now();
-        let seen = dying(&departures, &clock).unwrap();
+        let seen = dying(&terminations, &clock).unwrap();
         assert_eq!(seen.expected_free, Some(0));
         assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
-        assert!(departures.is_empty(), "there is nothing to wait for");
+        assert!(terminations.is_empty(), "there is nothing to wait for");
         let later = now.plus(REMAINS_COUNT_FOR);
-        assert!(dying_at(&departures, &clock, later).is_none());
+        assert!(dying_at(&terminations, &clock, later).is_none());
     }
 
     #[test]
     fn what_is_started_again_under_the_same_uid_is_not_terminating_and_the_killed_cgroups_are() {
         let (dir, killed) = cgroup(1);
         let Target::Cgroup { id, .. } = killed else { unreachable!() };
-        let mut departures = Departures::default();
-        departures.begin(key("a"), pod(&[killed]), Duration::ZERO, MEMORY);
-        assert!(departures.has(id) && !departures.has(id + 1));
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), pod(&[killed]), Duration::ZERO, MEMORY);
+        assert!(terminations.has(id) && !terminations.has(id + 1));
         let workload = Workload { key: key("a"), ..Workload::default() };
         let clock = Clock::anchored_now();
-        let seen = departures.dying(&workload, true, &clock, Boot::now()).unwrap();
+        let seen = terminations.dying(&workload, true, &clock, Boot::now()).unwrap();
         assert!(seen.restarted, "the rest is a candidate");
         assert_eq!(seen.expected_free, Some(7), "what was killed still counts");
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
-        departures.look(Path::new("/proc"), Boot::now());
-        assert!(departures.had(id) && !departures.has(id));
-        assert!(departures.dying(&workload, true, &clock, Boot::now()).is_none(), "it is over");
-        assert!(departures.evicted(&workload.key).is_some());
+        terminations.look(Path::new("/proc"), Boot::now());
+        assert!(terminations.had(id) && !terminations.has(id));
+        assert!(terminations.dying(&workload, true, &clock, Boot::now()).is_none(), "it is over");
+        assert!(terminations.evicted(&workload.key).is_some());
     }
 
     #[test]
     fn a_would_be_victim_of_a_dry_run_counts_with_what_it_holds_for_as_long_as_it_runs() {
         let (dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
-        departures.only_pretended(&target);
-        assert!(departures.is_empty() && departures.next_change().is_none());
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        terminations.only_pretended(&target);
+        assert!(terminations.is_empty() && terminations.next_change().is_none());
         let holds = |bytes: u64| Workload {
             key: key("a"),
             stats: Some(Stats {
@@ -532,29 +532,29 @@ mod tests {
         let proc = Path::new("/proc");
         for (hours, bytes) in [(0, 7), (1, 900), (100, 3)] {
             let now = Boot::now().plus(Duration::from_secs(hours * 3600));
-            assert_eq!(departures.look(proc, now), (Vec::new(), Vec::new()));
-            let seen = departures.dying(&holds(bytes), false, &clock, now).unwrap();
+            assert_eq!(terminations.look(proc, now), (Vec::new(), Vec::new()));
+            let seen = terminations.dying(&holds(bytes), false, &clock, now).unwrap();
             assert_eq!((seen.expected_free, seen.dry_run), (Some(bytes), true));
             assert!(seen.deadline > clock.time(now));
         }
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
-        assert_eq!(departures.look(proc, Boot::now()).0.len(), 1);
-        assert!(departures.dying(&holds(7), false, &clock, Boot::now()).is_none());
-        assert!(departures.evicted(&key("a")).is_none(), "nobody evicted it");
+        assert_eq!(terminations.look(proc, Boot::now()).0.len(), 1);
+        assert!(terminations.dying(&holds(7), false, &clock, Boot::now()).is_none());
+        assert!(terminations.evicted(&key("a")).is_none(), "nobody evicted it");
     }
 
     #[test]
     fn a_departure_past_its_deadline_is_told_once_and_then_remembered_for_a_while() {
         let (_dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
-        departures.look(Path::new("/proc"), Boot::now());
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
+        terminations.look(Path::new("/proc"), Boot::now());
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
-        assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 1);
-        assert_eq!(departures.look(Path::new("/proc"), late).1.len(), 0);
-        assert!(!departures.is_empty());
-        departures.look(Path::new("/proc"), late.plus(STUCK_FOR));
-        assert!(departures.is_empty());
+        assert_eq!(terminations.look(Path::new("/proc"), late).1.len(), 1);
+        assert_eq!(terminations.look(Path::new("/proc"), late).1.len(), 0);
+        assert!(!terminations.is_empty());
+        terminations.look(Path::new("/proc"), late.plus(STUCK_FOR));
+        assert!(terminations.is_empty());
     }
 
     #[test]
@@ -562,46 +562,47 @@ mod tests {
         let (dir, target) = cgroup(1);
         let processes =
             |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
         processes(900);
         let proc = Path::new("/proc");
-        departures.look(proc, Boot::now());
+        terminations.look(proc, Boot::now());
         processes(400);
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
-        assert!(departures.look(proc, late).1.is_empty(), "400 of 900 are left");
+        assert!(terminations.look(proc, late).1.is_empty(), "400 of 900 are left");
         let later = late.plus(KILLED_COUNTS_FOR * 2);
-        assert_eq!(departures.look(proc, later).1.len(), 1, "still 400");
+        assert_eq!(terminations.look(proc, later).1.len(), 1, "still 400");
     }
 
     #[test]
     fn a_departure_that_could_not_be_looked_at_in_time_gets_time_to_be() {
         let (_dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
-        assert!(departures.look(Path::new("/proc"), late).1.is_empty(), "the first look");
+        assert!(terminations.look(Path::new("/proc"), late).1.is_empty(), "the first look");
         let later = late.plus(KILLED_COUNTS_FOR * 2);
-        assert_eq!(departures.look(Path::new("/proc"), later).1.len(), 1);
+        assert_eq!(terminations.look(Path::new("/proc"), later).1.len(), 1);
     }
 
     /// Policy counts in milliseconds: in the one of the deadline it must not give up what a look would give more time.
     #[test]
     fn a_departure_counts_for_policy_until_a_look_says_otherwise() {
         let (_dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
         let clock = Clock::anchored_now();
         let proc = Path::new("/proc");
-        departures.look(proc, Boot::now());
-        let deadline = departures.all[0].deadline;
-        assert!(departures.look(proc, deadline).1.is_empty());
-        assert!(dying(&departures, &clock).unwrap().deadline > clock.time(deadline));
+        terminations.look(proc, Boot::now());
+        let deadline = terminations.all[0].deadline;
+        assert!(terminations.look(proc, deadline).1.is_empty());
+        assert!(dying(&terminations, &clock).unwrap().deadline > clock.time(deadline));
         let late = deadline.plus(Duration::from_millis(5));
-        let seen = |departures: &Departures| dying_at(departures, &clock, late).unwrap().deadline;
-        assert!(seen(&departures) > clock.time(late), "not looked at yet");
-        assert_eq!(departures.look(proc, late).1.len(), 1);
-        assert!(seen(&departures) <= clock.time(late));
+        let seen =
+            |terminations: &Terminations| dying_at(terminations, &clock, late).unwrap().deadline;
+        assert!(seen(&terminations) > clock.time(late), "not looked at yet");
+        assert_eq!(terminations.look(proc, late).1.len(), 1);
+        assert!(seen(&terminations) <= clock.time(late));
     }
 
     #[test]
@@ -611,40 +612,45 @@ mod tests {
         let ids = |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
         ids(900);
         let proc = Path::new("/proc");
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
-        assert_eq!(departures.look(proc, Boot::now()).0.len(), 1, "they hold no memory");
-        departures.begin(key("a"), target, Duration::ZERO, (Some(Signal::PidAvailable), Some(900)));
-        assert!(departures.look(proc, Boot::now()).0.is_empty());
-        assert_eq!(departures.being_reaped(), [id]);
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        assert_eq!(terminations.look(proc, Boot::now()).0.len(), 1, "they hold no memory");
+        terminations.begin(
+            key("a"),
+            target,
+            Duration::ZERO,
+            (Some(Signal::PidAvailable), Some(900)),
+        );
+        assert!(terminations.look(proc, Boot::now()).0.is_empty());
+        assert_eq!(terminations.being_reaped(), [id]);
         let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
-        assert_eq!(departures.look(proc, late).1.len(), 1, "nobody waits for them");
-        assert!(departures.being_reaped().is_empty());
+        assert_eq!(terminations.look(proc, late).1.len(), 1, "nobody waits for them");
+        assert!(terminations.being_reaped().is_empty());
         ids(0);
-        assert_eq!(departures.look(proc, late).0.len(), 1);
+        assert_eq!(terminations.look(proc, late).0.len(), 1);
     }
 
     #[test]
     fn what_another_resource_should_give_back_is_not_taken_for_memory() {
         let (_dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(
+        let mut terminations = Terminations::default();
+        terminations.begin(
             key("a"),
             target,
             Duration::ZERO,
             (Some(Signal::NodeFsAvailable), Some(1 << 40)),
         );
-        assert_eq!(dying(&departures, &Clock::anchored_now()).unwrap().expected_free, None);
+        assert_eq!(dying(&terminations, &Clock::anchored_now()).unwrap().expected_free, None);
     }
 
     #[test]
     fn what_was_asked_is_killed_once_when_its_grace_is_over() {
         let (_dir, target) = cgroup(1);
-        let mut departures = Departures::default();
-        departures.begin(key("a"), target.clone(), Duration::from_secs(5), MEMORY);
-        assert!(departures.take_overdue(Boot::now()).is_empty());
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target.clone(), Duration::from_secs(5), MEMORY);
+        assert!(terminations.take_overdue(Boot::now()).is_empty());
         let after = Boot::now().plus(Duration::from_secs(6));
-        assert_eq!(departures.take_overdue(after), [target]);
-        assert!(departures.take_overdue(after).is_empty());
+        assert_eq!(terminations.take_overdue(after), [target]);
+        assert!(terminations.take_overdue(after).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Nothing is told or done on one look alone: a cgroup may be made a moment before its pod is told of, and one that was just removed lets go of its memory by itself.
 
-use super::leftovers::Ground;
+use super::orphans::Ground;
 use super::write::Writer;
 use crate::report::Record;
 use crate::report::cgroups::Dying;
@@ -21,12 +21,12 @@ pub(super) struct May {
     /// Have the kernel take back what removed cgroups hold.
     pub(super) reclaim: bool,
     /// Only say what would be done: nothing is written, killed or removed.
-    pub(super) rehearse: bool,
+    pub(super) warm_up: bool,
 }
 
 /// What was found at the last look.
 #[derive(Debug, Default)]
-pub(super) struct Tidy {
+pub(super) struct Cleanup {
     left_over: BTreeSet<String>,
     /// Those that a rehearsal has told of.
     rehearsed: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub(super) struct Tidy {
 
 /// What there is to tell.
 #[derive(Debug, Default)]
-pub(super) struct Tidied {
+pub(super) struct Cleaned {
     found: Vec<Orphan>,
     ended: Vec<String>,
     would_end: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct Tidied {
     trouble: Vec<String>,
 }
 
-impl Tidied {
+impl Cleaned {
     /// The record of it.
     pub(super) fn record(&self) -> Record<'_> {
         let Self { found, ended, would_end, empty, dying, reclaimed, trouble } = self;
@@ -60,7 +60,7 @@ impl Tidied {
     }
 }
 
-impl Tidy {
+impl Cleanup {
     /// Looks, does what may be done, and returns what is news. `known` are all pods, if every source has reported.
     pub(super) fn look(
         &mut self,
@@ -70,8 +70,8 @@ impl Tidy {
         is_planned: impl Fn(&str) -> bool,
         may: May,
         writer: &Writer,
-    ) -> Option<Tidied> {
-        let mut tidied = Tidied { found: ground.leftovers(tree, known), ..Tidied::default() };
+    ) -> Option<Cleaned> {
+        let mut tidied = Cleaned { found: ground.leftovers(tree, known), ..Cleaned::default() };
         let mut is_news = self.end_leftovers(ground, may, &mut tidied);
         let empty: BTreeSet<String> = match known {
             Some(known) => ground.empty(tree, known, is_planned).into_iter().collect(),
@@ -97,7 +97,7 @@ impl Tidy {
             told.insert(dying.path.clone(), if is_news { dying.count } else { before });
         }
         self.told = told;
-        if may.reclaim && !may.rehearse {
+        if may.reclaim && !may.warm_up {
             self.reclaim(writer, ground, &mut tidied);
             is_news |= tidied.reclaimed > 0;
         }
@@ -105,7 +105,7 @@ impl Tidy {
         is_news.then_some(tidied)
     }
 
-    fn end_leftovers(&mut self, ground: &Ground, may: May, tidied: &mut Tidied) -> bool {
+    fn end_leftovers(&mut self, ground: &Ground, may: May, tidied: &mut Cleaned) -> bool {
         let paths: BTreeSet<String> =
             tidied.found.iter().map(|orphan| orphan.path.clone()).collect();
         if may.remove {
@@ -113,7 +113,7 @@ impl Tidy {
                 self.left_over.contains(&orphan.path) && orphan.fate != Fate::Skip
             };
             for orphan in tidied.found.iter().filter(again) {
-                if may.rehearse {
+                if may.warm_up {
                     tidied.would_end.push(orphan.path.clone());
                     continue;
                 }
@@ -132,7 +132,7 @@ impl Tidy {
     }
 
     /// Has the kernel take back what removed cgroups hold. Where that did not help it is not tried again until there are more of them.
-    fn reclaim(&mut self, writer: &Writer, ground: &Ground, tidied: &mut Tidied) {
+    fn reclaim(&mut self, writer: &Writer, ground: &Ground, tidied: &mut Cleaned) {
         self.in_vain.retain(|path, _| tidied.dying.iter().any(|dying| dying.path == *path));
         for dying in &tidied.dying {
             let bytes = dying.bytes.unwrap_or(0);
@@ -165,7 +165,7 @@ mod tests {
         ground: Ground,
         tree: PodTree,
         writer: Writer,
-        tidy: Tidy,
+        cleanup: Cleanup,
     }
 
     impl Case {
@@ -180,7 +180,7 @@ mod tests {
                 ground: Ground { root: root.clone(), proc: at("proc"), kubelet: at("kubelet") },
                 tree: PodTree::below(&CgroupName::root(), Driver::Cgroupfs).unwrap(),
                 writer: Writer::new(&root, 4096, Duration::from_secs(5)),
-                tidy: Tidy::default(),
+                cleanup: Cleanup::default(),
                 _dir: dir,
             }
         }
@@ -189,10 +189,10 @@ mod tests {
             fs::write(self.ground.root.join(path).join(file), text).unwrap();
         }
 
-        fn look(&mut self, reclaim: bool) -> Option<Tidied> {
+        fn look(&mut self, reclaim: bool) -> Option<Cleaned> {
             let known = Known { uids: BTreeSet::from(["live".to_owned()]), doubt: None };
-            let may = May { remove: false, reclaim, rehearse: false };
-            self.tidy.look(&self.ground, &self.tree, Some(&known), |_| false, may, &self.writer)
+            let may = May { remove: false, reclaim, warm_up: false };
+            self.cleanup.look(&self.ground, &self.tree, Some(&known), |_| false, may, &self.writer)
         }
     }
 

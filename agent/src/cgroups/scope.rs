@@ -8,7 +8,7 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     /// What to look at again.
-    pub(super) part: Part,
+    pub(super) part: Scope,
     /// Some of it is new.
     pub(super) is_new: bool,
     /// When the first of it was noticed.
@@ -20,7 +20,7 @@ pub(super) struct Woken {
 }
 
 /// A part of the tree: paths of cgroups, each with what of it.
-pub(super) type Part = BTreeMap<String, Files>;
+pub(super) type Scope = BTreeMap<String, Files>;
 
 /// Files of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Files {
 }
 
 /// Takes these files of the cgroup `path` into a part.
-pub(super) fn add(part: &mut Part, path: String, files: Files) {
+pub(super) fn add(part: &mut Scope, path: String, files: Files) {
     match part.get_mut(&path) {
         Some(known) => known.and(files),
         None => {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn files_of_one_cgroup_add_up_and_all_stays_all() {
-        let mut part = Part::new();
+        let mut part = Scope::new();
         for (files, known) in [
             (some(&["memory.max"]), some(&["memory.max"])),
             (some(&["cpu.max"]), some(&["cpu.max", "memory.max"])),

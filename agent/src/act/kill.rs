@@ -1,4 +1,4 @@
-//! Ending what is held: two ways, one for real and one that only says what it would do.
+//! Killing, terminating and slowing down what is held: two executors, one for real and one that only says what it would do.
 //!
 //! ```text
 //!  cgroup ─ SIGKILL each ─ cgroup.kill ───────────┐
@@ -66,7 +66,7 @@ impl Ended {
 }
 
 /// The one seam between deciding that a victim goes and its going.
-pub(super) trait Hand: Send {
+pub(super) trait Executor: Send {
     /// Ends the victim now; what is returned beside it are those who are dying, whose memory is still to be taken back.
     fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)>;
     /// Asks the victim to end.
@@ -83,7 +83,7 @@ pub(super) struct Enforce;
 #[derive(Debug)]
 pub(super) struct DryRun;
 
-impl Hand for DryRun {
+impl Executor for DryRun {
     fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
         Ok((Ended::now(Method::DryRun), Vec::new()))
     }
@@ -97,7 +97,7 @@ impl Hand for DryRun {
     }
 }
 
-impl Hand for Enforce {
+impl Executor for Enforce {
     fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
         match victim {
             Victim::Process(process) => {

@@ -1,8 +1,8 @@
-//! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage (which the surveyor measures) when asked.
+//! What the session reads, and when: changes gathered into one listing, a listing now and then without any, disk usage (which `disk_usage` measures) when asked.
 
 use super::beside::Beside;
-use super::surveyor::{Dir, Part};
-use super::{News, Order, SessionSetup, surveyor};
+use super::disk_usage::{Dir, Part};
+use super::{News, Order, SessionSetup, disk_usage};
 use crate::clock::Clock;
 use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
@@ -28,14 +28,14 @@ const RECONCILE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether what is known to have ended still counts as running is asked again after half the time that it has taken so far, at most after this; and for so long at most.
-const AGAIN_AT_LEAST: Duration = Duration::from_secs(2);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 const AGAIN_FOR: Duration = Duration::from_secs(30);
 
 /// Disk usage is measured this often at most, whoever asks.
 const USAGE_EVERY: Duration = Duration::from_secs(2);
 
 /// What is to be read, and when.
-pub(super) struct Desk {
+pub(super) struct Lister {
     reader: Reader,
     news: Sender<News>,
     setup: SessionSetup,
@@ -49,7 +49,7 @@ pub(super) struct Desk {
     inventory: Option<Inventory>,
     usage_asked: bool,
     usage_at: Option<Instant>,
-    surveyor: watch::Sender<Vec<Dir>>,
+    disk_usage: watch::Sender<Vec<Dir>>,
     manifests: Option<Manifests>,
     trouble: Option<String>,
     logs_read: Beside<Logs>,
@@ -62,7 +62,7 @@ fn exited(inventory: &Inventory) -> impl Iterator<Item = &str> {
     containers.filter(|c| c.state == ContainerState::Exited).map(|c| c.id.as_str())
 }
 
-impl Desk {
+impl Lister {
     pub(super) fn new(
         setup: SessionSetup,
         runtime: Runtime,
@@ -70,7 +70,7 @@ impl Desk {
         news: Sender<News>,
     ) -> Self {
         Self {
-            surveyor: surveyor::start(runtime.clone(), news.clone()),
+            disk_usage: disk_usage::start(runtime.clone(), news.clone()),
             reader: Reader::new(runtime, clock),
             news,
             setup,
@@ -162,7 +162,7 @@ impl Desk {
         } else if self.usage_asked && self.usage_at.is_none_or(|at| at + USAGE_EVERY <= now) {
             self.usage_asked = false;
             self.usage_at = Some(now);
-            self.surveyor.send_replace(self.dirs());
+            self.disk_usage.send_replace(self.dirs());
         }
     }
 
@@ -255,7 +255,7 @@ impl Desk {
         let now = Instant::now();
         self.ended.retain(|_, since| now - *since < AGAIN_FOR);
         let latest = self.ended.values().max();
-        self.ask_at = latest.map(|at| now + ((now - *at) / 2).clamp(GATHER, AGAIN_AT_LEAST));
+        self.ask_at = latest.map(|at| now + ((now - *at) / 2).clamp(GATHER, MAX_BACKOFF));
     }
 
     /// What has ended since the last inventory: what did not, and is listed as ended now.

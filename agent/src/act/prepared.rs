@@ -1,6 +1,6 @@
 //! A victim held before it is needed: when a threshold is about to be crossed, what takes longest is done already.
 //!
-//! Nothing is ended by holding. When the job comes, a hold that is young and whose cgroup nobody has joined who is protected
+//! Holding kills nobody. When the job comes, a hold that is young and whose cgroup nobody has joined who is protected
 //! is used; in any other case the victim is taken hold of anew.
 
 use super::Target;
@@ -14,11 +14,11 @@ pub(super) const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// At most one victim, with the moment since which it is held.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct Prepared {
     held: Option<(Target, Boot, Victim)>,
 }
 
-impl Ready {
+impl Prepared {
     /// Takes hold of `target`, and lets go of whoever was held before.
     pub(super) fn hold(&mut self, target: &Target, roots: &Roots) {
         self.held = None;

@@ -1,4 +1,4 @@
-//! What pods take up on disk, measured beside the desk: a walk and the runtime's statistics may take seconds each, and no listing waits for them.
+//! What pods take up on disk, measured beside the lister: a walk and the runtime's statistics may take seconds each, and no listing waits for them.
 
 use super::News;
 use crate::sense::pod_dirs::PodSizes;
