@@ -246,7 +246,8 @@ fn a_dependent_that_is_added_during_a_foreground_deletion_goes_too() {
 }
 
 #[test]
-fn an_intermediate_object_that_orphans_keeps_its_dependents_unless_its_owner_goes_in_the_foreground() {
+fn an_intermediate_object_that_orphans_keeps_its_dependents_unless_its_owner_goes_in_the_foreground()
+ {
     for policy in [Policy::Background, Policy::Foreground] {
         let mut store = chain(to);
         store.change("b", |b| b.finalizers.push("orphan".into()));

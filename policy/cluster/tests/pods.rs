@@ -55,8 +55,7 @@ fn above_the_threshold_evicted_pods_go_first_and_then_the_oldest() {
 fn pods_of_a_missing_node_go_after_its_quarantine_and_a_look_up() {
     let mut collector = Collector::new(Limits::default());
     let pods = [pod("p", Phase::Running, 0), pod("done", Phase::Succeeded, 0)];
-    let at =
-        |collector: &mut Collector, now| collector.collect(&pods, &BTreeMap::new(), Time(now));
+    let at = |collector: &mut Collector, now| collector.collect(&pods, &BTreeMap::new(), Time(now));
     let first = at(&mut collector, 1_000);
     assert_eq!((first.deletions.len(), first.due), (0, Some(Time(41_000))));
     assert!(at(&mut collector, 40_999).confirm.is_empty());
