@@ -2,6 +2,7 @@
 //!
 //! Each delete that the engine asks for is held against what is in the store at that moment.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "what a test does not find is its failure")]
 
 use ebb_policy_cluster::{
     Answer, Exclusions, FOREGROUND_FINALIZER, Gone, Graph, Kind, ORPHAN_FINALIZER, Object,
@@ -66,7 +67,7 @@ pub(crate) fn owned(name: &str, owners: &[OwnerReference]) -> Object {
 }
 
 enum Event {
-    Changed(Object),
+    Changed(Box<Object>),
     Gone(Uid),
 }
 
@@ -132,7 +133,7 @@ impl Store {
         }
         self.version += 1;
         object.resource_version = self.version.to_string();
-        events.push_back(Event::Changed(object.clone()));
+        events.push_back(Event::Changed(Box::new(object.clone())));
         self.objects.insert(object.uid.clone(), object);
     }
 
@@ -174,7 +175,7 @@ impl Store {
         }
         match self.events.get_mut(resource).and_then(VecDeque::pop_front) {
             None => return false,
-            Some(Event::Changed(object)) => _ = self.graph.observe(object),
+            Some(Event::Changed(object)) => _ = self.graph.observe(*object),
             Some(Event::Gone(uid)) => _ = self.graph.forget(&uid, Gone::Deleted),
         }
         true
