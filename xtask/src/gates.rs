@@ -93,6 +93,8 @@ fn documentation() -> Result<()> {
 fn boundaries() -> Result<()> {
     let bare = below("ebb-policy", &[])?;
     ensure!(bare.len() == 1, "ebb-policy has dependencies of its own: {bare:?}");
+    let bare = below("ebb-policy-cluster", &[])?;
+    ensure!(bare.len() == 1, "ebb-policy-cluster has dependencies of its own: {bare:?}");
     let allowed: BTreeSet<&str> = POLICY_MAY_HAVE.into_iter().chain(PROC_MACRO_ONLY).collect();
     for name in below("ebb-policy", &["--features", "json"])? {
         ensure!(allowed.contains(name.as_str()), "ebb-policy with JSON depends on {name}");
