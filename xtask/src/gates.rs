@@ -94,9 +94,11 @@ fn documentation() -> Result<()> {
 
 /// Invariants 1 and 4 of ARCHITECTURE.md: who may depend on what.
 fn boundaries() -> Result<()> {
-    for (name, may_have) in
-        [("ebb-model", &["ebb-model"][..]), ("ebb-policy", &["ebb-model", "ebb-policy"])]
-    {
+    for (name, may_have) in [
+        ("ebb-model", &["ebb-model"][..]),
+        ("ebb-policy", &["ebb-model", "ebb-policy"]),
+        ("ebb-policy-cluster", &["ebb-policy-cluster"]),
+    ] {
         let bare = below(name, &[])?;
         let is_alone = bare.iter().all(|found| may_have.contains(&found.as_str()));
         ensure!(is_alone, "{name} may have only {may_have:?} below it, and has {bare:?}");

@@ -4,6 +4,7 @@
 
 mod cgroups;
 mod check;
+mod cluster;
 mod complete;
 mod configured;
 mod events;
@@ -71,6 +72,12 @@ enum Command {
     Gc(gc::Args),
     /// The cgroups of pods: what Kubernetes' rules demand, where this node differs, and putting that right.
     Cgroups(cgroups::Args),
+    /// Show owners and dependents of an object of a saved cluster, and what deleting it would do.
+    Graph(cluster::graph::Args),
+    /// Say why an object of a saved cluster is still there, and what would release it.
+    Explain(cluster::explain::Args),
+    /// Find what does not move by itself in a saved cluster: deletions that do not end, cycles, references that cannot be right.
+    Stuck(cluster::stuck::Args),
     /// Print a shell completion script or the manual: a page for each command.
     Complete(complete::Args),
 }
@@ -132,6 +139,9 @@ pub fn main() -> ExitCode {
         Command::Images(args) => images::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Cgroups(args) => cgroups::run(args),
+        Command::Graph(args) => cluster::graph::run(&args),
+        Command::Explain(args) => cluster::explain::run(&args),
+        Command::Stuck(args) => cluster::stuck::run(&args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {

@@ -1,0 +1,180 @@
+//! The graph: every object by its uid, who owns whom, what is served, and what was answered.
+//!
+//! An owner that a reference names and nobody has seen yet is a virtual node: it has a uid and dependents, and no object.
+//! How the graph changes is in `observe`, what follows from it in `standing` and `verdict`.
+
+use crate::answers::{Answers, Pause};
+use crate::names::Names;
+use crate::object::{
+    FOREGROUND_FINALIZER, Kind, ORPHAN_FINALIZER, Object, OwnerReference, Time, Uid,
+};
+use crate::resource::{Resource, Scope, State};
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// A place in the arena.
+pub(crate) type Index = u32;
+
+/// What the collector leaves as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exclusions {
+    /// Objects in these namespaces.
+    pub namespaces: BTreeSet<String>,
+    /// Objects of these resources.
+    pub resources: BTreeSet<Resource>,
+}
+
+/// Objects, owners and resources of one cluster, as far as they are known.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    /// Places of `nodes` that are free.
+    pub(crate) free: Vec<Index>,
+    pub(crate) by_uid: BTreeMap<Uid, Index>,
+    /// Owner and dependent, for each pair once.
+    pub(crate) edges: BTreeSet<(Index, Index)>,
+    pub(crate) resources: BTreeMap<Resource, (Scope, State)>,
+    pub(crate) answers: Answers,
+    pub(crate) exclusions: Exclusions,
+    pub(crate) texts: Names<str>,
+    pub(crate) kinds: Names<Kind>,
+}
+
+/// A uid of the graph, with its object once that was seen.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) uid: Uid,
+    pub(crate) seen: Option<Seen>,
+}
+
+/// An object, with what it shares with others kept once.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) name: Box<str>,
+    pub(crate) resource_version: Box<str>,
+    pub(crate) owners: Box<[Reference]>,
+    pub(crate) finalizers: Box<[Arc<str>]>,
+    pub(crate) deleting_since: Option<Time>,
+    pub(crate) held: bool,
+    /// Why nothing is to be sent for this version of the object.
+    pub(crate) pause: Option<Pause>,
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reference {
+    pub(crate) owner: Index,
+    pub(crate) block: bool,
+    pub(crate) controller: bool,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Seen {
+    pub(crate) fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|f| **f == *name)
+    }
+
+    /// Being deleted, and its blocking dependents go first.
+    pub(crate) fn is_foreground(&self) -> bool {
+        self.deleting_since.is_some() && self.has_finalizer(FOREGROUND_FINALIZER)
+    }
+
+    /// Being deleted, and its dependents lose their reference first.
+    pub(crate) fn is_orphaning(&self) -> bool {
+        self.deleting_since.is_some() && self.has_finalizer(ORPHAN_FINALIZER)
+    }
+}
+
+impl Graph {
+    /// An empty graph that leaves `exclusions` as they are.
+    #[must_use]
+    pub fn new(exclusions: Exclusions) -> Self {
+        Self { exclusions, ..Self::default() }
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_uid.values().filter(|&&at| self.seen(at).is_some()).count()
+    }
+
+    /// Whether there is no object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The uids of all objects, in their order.
+    pub fn uids(&self) -> impl Iterator<Item = &Uid> {
+        self.by_uid.iter().filter(|&(_, &at)| self.seen(at).is_some()).map(|(uid, _)| uid)
+    }
+
+    /// The object of a uid; `None` where it was not seen or is gone.
+    #[must_use]
+    pub fn object(&self, uid: &Uid) -> Option<Object> {
+        let seen = self.seen(*self.by_uid.get(uid)?)?;
+        let owners = seen.owners.iter().map(|reference| OwnerReference {
+            kind: (*reference.kind).clone(),
+            name: (*reference.name).to_owned(),
+            uid: self.uid(reference.owner).clone(),
+            controller: reference.controller,
+            block_owner_deletion: reference.block,
+        });
+        Some(Object {
+            uid: uid.clone(),
+            kind: (*seen.kind).clone(),
+            namespace: seen.namespace.as_deref().map(ToOwned::to_owned),
+            name: (*seen.name).to_owned(),
+            resource_version: (*seen.resource_version).to_owned(),
+            owners: owners.collect(),
+            finalizers: seen.finalizers.iter().map(|f| (**f).to_owned()).collect(),
+            deleting_since: seen.deleting_since,
+            held: seen.held,
+        })
+    }
+
+    /// The uids of those that name `uid` among their owners, in their order.
+    #[must_use]
+    pub fn dependents(&self, uid: &Uid) -> Vec<Uid> {
+        let of = |at: &Index| self.dependents_of(*at).map(|d| self.uid(d).clone()).collect();
+        let mut found: Vec<Uid> = self.by_uid.get(uid).map(of).unwrap_or_default();
+        found.sort_unstable();
+        found
+    }
+
+    /// How a resource is watched, and its scope; `None` where it is not served.
+    #[must_use]
+    pub fn resource(&self, resource: &Resource) -> Option<&(Scope, State)> {
+        self.resources.get(resource)
+    }
+
+    /// All that is served.
+    pub fn resources(&self) -> impl Iterator<Item = (&Resource, &(Scope, State))> {
+        self.resources.iter()
+    }
+
+    pub(crate) fn uid(&self, at: Index) -> &Uid {
+        &self.nodes[at as usize].uid
+    }
+
+    pub(crate) fn seen(&self, at: Index) -> Option<&Seen> {
+        self.nodes[at as usize].seen.as_ref()
+    }
+
+    pub(crate) fn dependents_of(&self, owner: Index) -> impl Iterator<Item = Index> {
+        self.edges.range((owner, 0)..=(owner, Index::MAX)).map(|&(_, dependent)| dependent)
+    }
+
+    /// Whether `dependent` holds up a foreground deletion of `owner`.
+    pub(crate) fn blocks(&self, dependent: Index, owner: Index) -> bool {
+        self.seen(dependent)
+            .is_some_and(|seen| seen.owners.iter().any(|r| r.owner == owner && r.block))
+    }
+}
