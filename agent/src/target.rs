@@ -2,6 +2,7 @@
 //!
 //! Planning makes one, acting takes hold of it, records name it; nothing here looks at the node.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// What a plan wants ended, by identity.
@@ -39,4 +40,15 @@ pub struct Payload {
     pub id: u64,
     /// Where it was seen, as an absolute path.
     pub path: PathBuf,
+}
+
+/// For people: where it is, or whose it is.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cgroup { path, .. } => path.display().fmt(f),
+            Self::Pod { uid, .. } => write!(f, "pod {uid}"),
+            Self::Process { pid, .. } => write!(f, "process {pid}"),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Fate, Moment, OomConstraint, Record, plain};
 use crate::act::runtime::Work;
-use crate::act::{Method, Mode, Need, Target};
+use crate::act::{Method, Mode, Need};
 use crate::human::{amount, bytes};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
@@ -103,7 +103,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         Record::Acted {
             job, workload, method: Method::DryRun, after_ms, assumes_freed, ..
         } => {
-            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
             let signal = match &job.need {
                 Some(Need::PidsBelow { .. }) => Signal::PidAvailable,
                 Some(Need::SwapBelow { .. }) => Signal::SwapAvailable,
@@ -118,7 +118,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             (YELLOW, vec![format!("dry run: would evict {name}{after}; {assumed}")])
         }
         Record::Acted { job, workload, method, after_ms, took_us, by_watchdog, .. } => {
-            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
             let (verb, via) = done(*method);
             let by = if *by_watchdog { "the watchdog " } else { "" };
             let after = after_crossing(*after_ms);
@@ -147,7 +147,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             (YELLOW, vec![format!("warned {}: {message}", workload.name)])
         }
         Record::NotDone { job, workload, why } => {
-            let name = workload.map_or_else(|| target(&job.target), |key| key.name.clone());
+            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
             (YELLOW, vec![format!("skipped {name}: {why}")])
         }
         Record::Departed { workload, fate, after_ms } => match fate {
@@ -303,14 +303,6 @@ pub fn piece(work: &Work) -> String {
         Work::RemoveSandbox { id } => format!("sandbox {id}"),
         Work::RemoveImage { id, expected } => format!("image {id} ({})", bytes(*expected)),
         Work::RemoveLogDir { path } | Work::RemoveLogLink { path } => path.clone(),
-    }
-}
-
-fn target(target: &Target) -> String {
-    match target {
-        Target::Cgroup { path, .. } => path.display().to_string(),
-        Target::Pod { uid, .. } => format!("pod {uid}"),
-        Target::Process { pid, .. } => format!("process {pid}"),
     }
 }
 

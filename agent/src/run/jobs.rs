@@ -51,7 +51,11 @@ impl Agent {
 
     /// Takes in what became of a job.
     pub(super) fn on_acted(&mut self, acted: &Acted) {
-        let name = self.names.remove(&acted.job.number);
+        let mut name = self.names.remove(&acted.job.number);
+        if acted.by_watchdog {
+            // The loop gave no such job, so it has kept no name of it.
+            name = self.state.key_of(&acted.job.target);
+        }
         let workload = name.as_ref();
         let departure = self.state.terminations().get(&acted.job.target);
         let signal = departure.and_then(|departure| departure.signal);
@@ -61,8 +65,8 @@ impl Agent {
             Ok(ended) => {
                 let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
                 if let Some(episode) = episode {
-                    let who = workload
-                        .map_or_else(|| format!("{:?}", acted.job.target), |k| k.name.clone());
+                    let who =
+                        workload.map_or_else(|| acted.job.target.to_string(), |k| k.name.clone());
                     let what = match (ended.method, acted.by_watchdog) {
                         (act::Method::DryRun, _) => "would be killed (dry run)",
                         (act::Method::Terminate, _) => "asked to end",

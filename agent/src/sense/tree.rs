@@ -120,8 +120,7 @@ impl Tree {
     ///
     /// Returns whether the tree changed.
     pub fn refresh(&mut self, id: u64, path: &Path) -> bool {
-        let found = std::fs::symlink_metadata(self.root.join(path)).is_ok_and(|m| m.ino() == id);
-        if !found {
+        if !self.is_at(id, path) {
             return self.forget(id);
         }
         let above = path.parent().filter(|above| !is_deepest(above));
@@ -129,6 +128,18 @@ impl Tree {
         let before = self.nodes.get(&id).cloned();
         self.insert(id, parent, path.to_owned());
         before.as_ref() != self.nodes.get(&id)
+    }
+
+    /// Whether the cgroup `id` is at `path` below the mount and the one above it is not known, whose making was missed.
+    #[must_use]
+    pub fn is_cut_off(&self, id: u64, path: &Path) -> bool {
+        let is_above_known = path.parent().is_none_or(|above| self.id_of(above).is_some());
+        !is_above_known && !path.parent().is_some_and(is_deepest) && self.is_at(id, path)
+    }
+
+    /// Whether it is the cgroup `id` that is at `path` below the mount.
+    fn is_at(&self, id: u64, path: &Path) -> bool {
+        std::fs::symlink_metadata(self.root.join(path)).is_ok_and(|dir| dir.ino() == id)
     }
 
     /// Forgets the cgroup `id` and everything below it; returns whether it was known.

@@ -245,7 +245,8 @@ impl NodeState {
     /// Takes in one kernel event; only changes to the tree matter here.
     pub fn observe_kernel(&mut self, event: &KernelEvent) {
         let KernelEvent::Cgroup { change, id, path, .. } = event else { return };
-        if self.tree_read.is_none() {
+        // A tree that is to be read again is kept up to date all the same: until then records name cgroups by it.
+        if self.tree.is_empty() {
             return;
         }
         let known = self.tree.get(*id).map(|node| node.path.clone());
@@ -255,7 +256,10 @@ impl NodeState {
                 self.cgroups.remove(id);
             }
             (CgroupChange::Created, Some(path)) => {
-                self.tree.refresh(*id, Path::new(path.trim_start_matches('/')));
+                let path = Path::new(path.trim_start_matches('/'));
+                if !self.tree.refresh(*id, path) && self.tree.is_cut_off(*id, path) {
+                    self.forget_tree();
+                }
             }
             (CgroupChange::Populated(_), _) if known.is_some() => {
                 self.tree.refresh(*id, &known.unwrap_or_default());

@@ -94,6 +94,29 @@ fn a_new_cgroup_is_followed_from_its_event_without_reading_the_tree() {
 }
 
 #[test]
+fn a_tree_that_is_to_be_read_again_knows_a_new_cgroup_by_its_event_all_the_same() {
+    let fake = Fake::new();
+    fake.add("apps/a", 1);
+    let mut state = fake.state(&Patterns::default());
+    state.forget_tree();
+    let told = fake.add("apps/told", 1);
+    state.observe_kernel(&event(CgroupChange::Created, told, Some("/apps/told")));
+    assert_eq!(state.path_of(told).as_deref(), Some("/apps/told"));
+}
+
+#[test]
+fn a_new_cgroup_below_one_that_was_never_seen_has_the_tree_read_again() {
+    let fake = Fake::new();
+    fake.add("apps/a", 1);
+    let mut state = fake.state(&Patterns::default());
+    state.tree_events_are_live(true);
+    let below = fake.add("missed/below", 1);
+    state.observe_kernel(&event(CgroupChange::Created, below, Some("/missed/below")));
+    state.sample(Boot::now(), Depth::Full).unwrap();
+    assert_eq!(names(&state), ["/apps/a", "/missed/below"]);
+}
+
+#[test]
 fn what_is_removed_is_forgotten_at_once_and_cannot_be_a_target() {
     let fake = Fake::new();
     let id = fake.add("apps/a", 1);

@@ -83,6 +83,7 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
     drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
     let acted = agent.wait("acted");
     assert_eq!(acted["byWatchdog"], true, "{acted}");
+    assert!(acted["workload"]["name"].is_string(), "it is told by name whom it killed: {acted}");
     agent.kill();
 }
 

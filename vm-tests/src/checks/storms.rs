@@ -180,7 +180,10 @@ fn evicts_a_leak(agent: &mut Agent) -> Result<()> {
     wait::until(SOON, "the leak is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
     agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
     let victims = agent.victims();
-    ensure!(victims == [leak.cgroup.name()], "ebb acted on {victims:?}");
+    // Where the loop is held up among hundreds of pods that start, the watchdog kills it too, perhaps once more while it is exiting.
+    let leak = leak.cgroup.name();
+    ensure!(victims.first() == Some(&leak), "ebb acted on {victims:?}");
+    ensure!(victims.iter().all(|victim| *victim == leak), "ebb acted on {victims:?}");
     Ok(())
 }
 

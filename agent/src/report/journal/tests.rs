@@ -102,7 +102,7 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
         ("EBB_POD_UID", "11-22"),
         ("EBB_SIGNAL", "memory.available"),
         ("EBB_WORKLOAD", "shop/web"),
-        ("MESSAGE", "CgroupKill of shop/web at +1.0 ms, took 2 µs"),
+        ("MESSAGE", "killed shop/web via cgroup.kill 1.0 ms after the crossing, in 2 µs"),
         ("PRIORITY", "4"),
         ("SYSLOG_FACILITY", "3"),
         ("SYSLOG_IDENTIFIER", "ebb"),
@@ -126,7 +126,7 @@ fn a_name_makes_no_field_of_its_own() {
     let told = fields(&entry::of_record(Output::Text, 0, &record, &Around::default()));
     assert_eq!(told["EBB_WORKLOAD"], "web\nPRIORITY=0");
     assert_eq!(told["PRIORITY"], "4");
-    assert_eq!(told["MESSAGE"], "web\\nPRIORITY=0 is warned: it goes first");
+    assert_eq!(told["MESSAGE"], "warned web\\nPRIORITY=0: it goes first");
 }
 
 #[test]
