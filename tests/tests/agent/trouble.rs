@@ -48,6 +48,20 @@ fn make_hang(path: &std::path::Path) {
     std::fs::rename(pipe, path).unwrap();
 }
 
+/// Makes a regular file that hangs whoever opens it, as one of a network file system may: a lease on it is held, and not given back when the kernel asks for it. The kernel waits for that as long as `/proc/sys/fs/lease-break-time` says, 45 s unless it was changed.
+fn make_hanging_file(path: &std::path::Path) -> std::fs::File {
+    use nix::libc;
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: nobody handles this signal here; the kernel asks with it for the lease, and its default is the end of the process.
+    unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }.unwrap();
+    let file = std::fs::File::create_new(path).unwrap();
+    // SAFETY: the descriptor is open, and this command takes an integer.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+    assert_eq!(done, 0, "no lease on {}: {}", path.display(), std::io::Error::last_os_error());
+    file
+}
+
 #[test]
 fn a_kill_that_hangs_is_taken_over_and_the_next_candidate_is_killed() {
     let mut node = FakeNode::new();
@@ -119,7 +133,7 @@ fn manifests_that_hang_do_not_keep_a_pod_from_being_stopped() {
     let dir = manifests.to_str().unwrap();
     let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", dir]);
     agent.wait("inventory");
-    make_hang(&manifests.join("hangs.yaml"));
+    let hanging = make_hanging_file(&manifests.join("hangs.yaml"));
     // A new container has everything listed again, the manifests first.
     let said = agent.wait_while("degraded", || {
         lab.world().add_container(&pod.sandbox, "another", &image);
@@ -127,6 +141,7 @@ fn manifests_that_hang_do_not_keep_a_pod_from_being_stopped() {
     assert!(said["what"].as_str().unwrap().contains("do not answer"), "{said}");
     lab.node.set_available(60);
     wait_for("the pod to be stopped", || lab.world().count("StopContainer") > 0);
+    drop(hanging);
     agent.kill();
 }
 
