@@ -43,8 +43,9 @@ pub(crate) struct Step {
 }
 
 /// The gates, in the order in which they are run.
-pub(crate) const ALL: [Step; 10] = [
+pub(crate) const ALL: [Step; 11] = [
     Step { name: "format", run: format },
+    Step { name: "lock files", run: locks },
     Step { name: "lints", run: lints },
     Step { name: "lints of the kernel side", run: bpf::lint },
     Step { name: "documentation", run: documentation },
@@ -72,6 +73,22 @@ fn cargo() -> Command {
 
 fn format() -> Result<()> {
     sh::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+/// Every lock file of the repository agrees with its manifests: a build with `--locked` must not find out first.
+fn locks() -> Result<()> {
+    let listed =
+        sh::read(Command::new("git").current_dir(sh::root()).args(["ls-files", "*Cargo.lock"]))?;
+    for lock in listed.lines() {
+        let manifest = sh::root().join(lock).with_file_name("Cargo.toml");
+        sh::read(
+            cargo()
+                .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
+                .arg(manifest),
+        )
+        .with_context(|| format!("{lock} does not agree with its manifests"))?;
+    }
+    Ok(())
 }
 
 fn lints() -> Result<()> {
