@@ -6,7 +6,7 @@ use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
 use crate::report::{Fate, Record, ms};
 use crate::state::NodeState;
-use ebb_policy::snapshot::ProtectedReason;
+use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 
 impl Agent {
     /// Hands a job to the worker.
@@ -65,8 +65,7 @@ impl Agent {
             Ok(ended) => {
                 let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
                 if let Some(episode) = episode {
-                    let who =
-                        workload.map_or_else(|| acted.job.target.to_string(), |k| k.name.clone());
+                    let who = told_as(&acted.job.target, workload);
                     let what = match (ended.method, acted.by_watchdog) {
                         (act::Method::DryRun, _) => "would be killed (dry run)",
                         (act::Method::Terminate, _) => "asked to end",
@@ -142,10 +141,11 @@ impl Agent {
                     }
                     NotDone::Failed(_) | NotDone::Hung => self.state.terminations().fail(target),
                 }
-                if let Some(episode) = episode {
-                    episode.note("not done", Boot::now(), Some(error.to_string()));
-                }
                 let why = error.to_string();
+                if let Some(episode) = episode {
+                    let who = told_as(&acted.job.target, workload);
+                    episode.note("not done", Boot::now(), Some(format!("{who}: {why}")));
+                }
                 self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
                 let is_spared = matches!(
                     error,
@@ -200,4 +200,9 @@ fn left_alone(state: &mut NodeState, target: &Target) {
     if let Target::Pod { uid, .. } = target {
         state.pods_mut().forget_evicted(uid);
     }
+}
+
+/// What a timeline calls a target: its workload, where that is known.
+fn told_as(target: &Target, workload: Option<&WorkloadKey>) -> String {
+    workload.map_or_else(|| target.to_string(), |key| key.name.clone())
 }

@@ -26,9 +26,6 @@ pub(super) struct Accounts {
 pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
     let mut books = Accounts::default();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
-    let text = |record: &Value, key: &str| {
-        record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     let mut gone: Vec<String> = Vec::new();
     for record in records {
         match text(record, "event").as_str() {
@@ -82,6 +79,11 @@ pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
     Ok(books)
 }
 
+/// What a record, or a moment of a timeline, says under a key; nothing where it says nothing.
+fn text(record: &Value, key: &str) -> String {
+    record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
 /// Whether an episode of pressure is going on.
 pub(super) fn is_calm(records: &[Value]) -> bool {
     let count = |event| records.iter().filter(|record| is(record, event)).count();
@@ -99,21 +101,29 @@ fn is_decision(moment: &Value) -> bool {
     matches!(moment.get("what").and_then(Value::as_str), Some("decided" | "decided ahead"))
 }
 
-/// Whether the end of everybody is in the timeline who was decided on there.
+/// Whether each decision of the timeline is followed by its end: the victim is gone, or was spared with a reason.
 fn tells_all(timeline: &Value) -> Result<()> {
     let moments = timeline.as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_gone = |moment: &Value| moment.get("what").and_then(Value::as_str) == Some("gone");
-    let of = |is_it: fn(&Value) -> bool| {
-        let found = moments.iter().filter(move |moment| is_it(moment));
-        found.filter_map(|moment| moment.get("detail")?.as_str())
-    };
-    for name in of(is_decision).flat_map(|names| names.split(", ")) {
-        ensure!(
-            of(is_gone).any(|gone| gone == name),
-            "the timeline does not tell the end of {name}"
-        );
+    for (place, moment) in moments.iter().enumerate().filter(|(_, moment)| is_decision(moment)) {
+        let later = moments.get(place..).unwrap_or_default();
+        for name in text(moment, "detail").split(", ") {
+            ensure!(
+                later.iter().any(|moment| is_end_of(name, moment)),
+                "the timeline does not tell the end of {name}"
+            );
+        }
     }
     Ok(())
+}
+
+/// Whether a moment tells that `name` has ended, or why it was spared.
+fn is_end_of(name: &str, moment: &Value) -> bool {
+    let detail = text(moment, "detail");
+    match text(moment, "what").as_str() {
+        "gone" => detail == name,
+        "not done" => detail.strip_prefix(name).is_some_and(|why| why.starts_with(": ")),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -160,6 +170,17 @@ mod tests {
         let mut records = whole();
         records[4]["timeline"].as_array_mut().unwrap().pop();
         assert!(audit(&records, &["default/a".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn who_is_spared_has_an_end_and_somebody_else_spared_has_none() {
+        for (detail, is_good) in [("default/a: not needed", true), ("default/ab: x", false)] {
+            let mut records = whole();
+            let timeline = records[4]["timeline"].as_array_mut().unwrap();
+            timeline[1] = json!({"what": "not done", "afterMs": 2.0, "detail": detail});
+            let audited = audit(&records, &["default/a".to_owned()]);
+            assert_eq!(audited.is_ok(), is_good, "{detail}");
+        }
     }
 
     #[test]
