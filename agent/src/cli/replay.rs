@@ -38,13 +38,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "{name}: schemaVersion = {found}: this ebb reads version {SCHEMA_VERSION}"
         )));
     }
-    let config = if args.config.is_given() {
-        args.config.load()?
-    } else {
-        Config::parse(&incident.config)
-            .with_context(|| format!("{name}: the configuration in it"))
-            .map_err(Failure::Input)?
-    };
+    let other = args.config.is_given().then(|| args.config.load()).transpose()?;
     let mut text = String::new();
     let mut say = |line: &str| {
         // Writing to a string cannot fail.
@@ -52,7 +46,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut differing = 0;
     for (nth, decision) in incident.decisions.iter().enumerate() {
-        let (again, _) = decide(&decision.snapshot, &config.limits, &decision.history);
+        let limits = match &other {
+            Some(config) => config.limits.clone(),
+            None => {
+                Config::parse(decision.config.as_ref().unwrap_or(&incident.config))
+                    .with_context(|| format!("{name}: the configuration of decision {}", nth + 1))
+                    .map_err(Failure::Input)?
+                    .limits
+            }
+        };
+        let (again, _) = decide(&decision.snapshot, &limits, &decision.history);
         let found = differences(&decision.plan, &again)?;
         let verdict = if found.is_empty() { "the same" } else { "different" };
         differing += usize::from(!found.is_empty());

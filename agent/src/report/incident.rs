@@ -24,12 +24,22 @@ const LONGEST_NAME: usize = 120;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Decision {
+    /// The configuration it was made by, where another was in force when the episode ended; else that is [`Incident::config`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// What was known.
     pub snapshot: Snapshot,
     /// What was remembered.
     pub history: History,
     /// What was decided.
     pub plan: Plan,
+}
+
+impl Decision {
+    /// Says that it was made by `config`, as another takes its place; what it says already stays.
+    pub fn keep_config(&mut self, config: &str) {
+        self.config.get_or_insert_with(|| config.to_owned());
+    }
 }
 
 /// What an episode is about.
@@ -57,7 +67,7 @@ pub struct Incident {
     pub memory_pressure: Option<String>,
     /// When it became so: milliseconds since the Unix epoch.
     pub crossed_at: u64,
-    /// The configuration in force, as text.
+    /// The configuration in force when the episode ended, as text.
     pub config: String,
     /// The decisions.
     pub decisions: Vec<Decision>,

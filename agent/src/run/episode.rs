@@ -73,6 +73,12 @@ impl Episode {
         }
     }
 
+    /// Takes in that another configuration takes the place of `config`, which what was decided until now was made by.
+    pub(super) fn reload(&mut self, at: Boot, config: &str) {
+        self.note("configuration reloaded", at, None);
+        self.decisions.iter_mut().for_each(|decision| decision.keep_config(config));
+    }
+
     /// Milliseconds from the crossing to `at`.
     pub(super) fn after_ms(&self, at: Boot) -> f64 {
         ms(at.since(self.crossed))

@@ -67,7 +67,8 @@ impl Agent {
         let history = History { reclaiming: None, ..self.history.clone() };
         let (plan, _) = decide(&snapshot, &self.policy.limits, &history);
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
-        let decision = victim.is_some().then_some(Decision { snapshot, history, plan });
+        let decision =
+            victim.is_some().then_some(Decision { config: None, snapshot, history, plan });
         if let Some(victim) = victim {
             self.jobs.hold_ready(victim);
         }

@@ -180,6 +180,11 @@ impl Pressures {
         before.into_iter().filter_map(ended).collect()
     }
 
+    /// Those that are going on.
+    pub(super) fn episodes_mut(&mut self) -> impl Iterator<Item = &mut Episode> {
+        self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut())
+    }
+
     /// Which triggers there are not, each told once.
     pub(super) fn tell_of_missing(&mut self) -> Vec<String> {
         let missing = |watch: &mut Watch| {

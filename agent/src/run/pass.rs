@@ -50,6 +50,7 @@ impl Agent {
         // From here on nothing is urgent any more: the worker has its jobs.
         let resort = self.last_resort(&snapshot);
         self.arm_reflex(resort.as_ref().map(|(resort, first)| (resort, first)), || Decision {
+            config: None,
             snapshot: snapshot.clone(),
             history: before.clone(),
             plan: plan.clone(),
@@ -68,7 +69,8 @@ impl Agent {
         self.holding = None;
         self.tell_of_evictions(&evictions, &plan, decided, "decided");
         if let Some(episode) = self.episode_of(&plan) {
-            episode.keep(|| Decision { snapshot, history: before, plan: plan.clone() });
+            let plan = plan.clone();
+            episode.keep(|| Decision { config: None, snapshot, history: before, plan });
         }
     }
 

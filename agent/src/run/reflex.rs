@@ -122,6 +122,18 @@ impl Agent {
         }
     }
 
+    /// Names nobody to the kernel any more, as another configuration takes the place of the one by which who is named was chosen.
+    ///
+    /// Where the reflex has fired already its decision keeps that configuration, and the next look takes it in.
+    pub(super) fn disarm_reflex(&mut self) {
+        let Some(arming) = &mut self.arming else { return };
+        if !matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
+            (arming.named, arming.told) = (None, None);
+        } else if let Some(named) = &mut arming.named {
+            named.decision.keep_config(&self.policy.text);
+        }
+    }
+
     /// Below the hard threshold has the reflex fire now, so that one of the two decides and not both; returns whether it did.
     ///
     /// The node is read once more for that, and both go by what is read: a node that is not below the threshold any more is

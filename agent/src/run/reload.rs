@@ -144,6 +144,7 @@ impl Agent {
                 });
                 self.configure_reconciler(&policy.cgroups);
                 self.watch_memory_pressure(policy.limits.memory_pressure());
+                self.leave_policy();
                 self.policy = policy;
                 for what in self.pressures.tell_of_missing() {
                     self.reporter.tell(&Record::Degraded { what });
@@ -160,6 +161,21 @@ impl Agent {
         };
         let thresholds = configured(&self.policy.limits);
         self.reporter.tell(&Record::Reloaded { accepted, errors, thresholds });
+    }
+}
+
+impl Agent {
+    /// Takes back what was chosen by the present configuration and not done yet, as another takes its place; what was decided by it keeps it.
+    ///
+    /// The new one may protect who is held or named, and the look that follows on it acts on both before it decides.
+    fn leave_policy(&mut self) {
+        self.ahead = None;
+        self.standby.leave(None);
+        self.disarm_reflex();
+        let (at, config) = (Boot::now(), &self.policy.text);
+        let signals = self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut());
+        let open = signals.chain(self.pressures.episodes_mut());
+        open.for_each(|episode| episode.reload(at, config));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A configuration that is read while the agent runs: obeyed whole, or refused whole with the field that cannot change.
 
 use crate::fake_node::{FakeNode, wait_for};
-use crate::{Agent, CONFIG, config, start};
+use crate::{Agent, CONFIG, config, ebb, start};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -73,6 +73,40 @@ fn a_configuration_that_the_machine_has_no_room_for_is_refused_while_running_too
         assert_eq!(answer["accepted"], false, "{answer}");
     }
     agent.stop();
+}
+
+/// An episode may outlast the configuration that its decision was made by, and is replayed by that one.
+#[test]
+fn an_incident_is_replayed_by_the_configuration_that_decided_it() {
+    let mut node = FakeNode::new();
+    node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let incidents = tempfile::tempdir().unwrap();
+    let dir = incidents.path().to_str().unwrap();
+    let mut agent = start(&node, config.path(), &["--incidents", dir]);
+    node.set_available(60);
+    let planned = agent.wait("planned");
+    assert_eq!(planned["evict"][0]["workload"]["name"], "/apps/hog");
+    let second = CONFIG.replace("100Mi", "200Mi");
+    assert_eq!(reload(&mut agent, config.path(), &second)["accepted"], true);
+    node.set_available(2000);
+    agent.wait("recovered");
+    agent.stop();
+    let stored = std::fs::read_dir(dir).unwrap().flatten().next().unwrap().path();
+    let replayed = ebb().arg("replay").arg(&stored).output().unwrap();
+    let said = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(replayed.status.success(), "{said}");
+    assert!(said.contains("now:  evicts /apps/hog"), "{said}");
+    let incident: Value = serde_json::from_slice(&std::fs::read(&stored).unwrap()).unwrap();
+    let sets = |config: &Value, threshold: &str| config.as_str().unwrap().contains(threshold);
+    assert!(sets(&incident["decisions"][0]["config"], "memory.available: 100Mi"), "{incident}");
+    assert!(sets(&incident["config"], "memory.available: 200Mi"), "{incident}");
+    let timeline = incident["timeline"].to_string();
+    assert!(timeline.contains("configuration reloaded"), "{timeline}");
+    // One given on the command line takes its place.
+    let by = config.path().to_str().unwrap();
+    let other = ebb().arg("replay").arg(&stored).args(["-c", by]).output().unwrap();
+    assert_eq!(other.status.code(), Some(4), "{}", String::from_utf8_lossy(&other.stdout));
 }
 
 /// With `--enforce` on the command line, what the file says of it is no change.
