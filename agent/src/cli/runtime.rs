@@ -16,7 +16,7 @@ use crate::sense::logs::{LogRoots, Logs};
 use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Reader, writable_layers};
-use crate::state::{Evicted, NodeState};
+use crate::state::{Evicted, Manifested, NodeState};
 use crate::store::{ImageStore, Records, StoreError};
 use anyhow::{Context as _, anyhow};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
@@ -183,9 +183,8 @@ impl Sight {
             let found = Manifests::read_each(dir)
                 .with_context(|| format!("--pod-manifests {}", dir.display()))
                 .map_err(Failure::Input)?;
-            let pods = found.all().into_iter().map(Workload::from).collect();
+            state.pods_mut().observe_manifests(Manifested::from(&found));
             notes.extend(found.problems);
-            state.pods_mut().observe_manifests(pods);
         }
         match writable_layers(&runtime).await {
             Ok(layers) => {

@@ -17,9 +17,9 @@ use crate::act::runtime::{Outcome, Undone, Work};
 use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
 use crate::report::{Record, ms};
-use crate::state::Extent;
+use crate::state::{Extent, Manifested};
 use ebb_policy::plan::{KeepReason, Note, Subject};
-use ebb_policy::snapshot::{Task as Loop, Workload};
+use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -205,8 +205,7 @@ impl Agent {
             }
             News::Logs(logs) => self.state.pods_mut().observe_logs(logs),
             News::Manifests(found) => {
-                let pods = found.all().into_iter().map(Workload::from).collect();
-                self.state.pods_mut().observe_manifests(pods);
+                self.state.pods_mut().observe_manifests(Manifested::from(&found));
                 for what in found.problems {
                     self.reporter.tell(&Record::Degraded { what });
                 }

@@ -22,7 +22,7 @@ mod tracked;
 pub use disk::Disk;
 pub use filling::Filling;
 use pods::Owner;
-pub use pods::{Evicted, Pods};
+pub use pods::{Evicted, Manifested, Pods};
 pub use snapshot::Extent;
 pub use terminations::{Termination, Terminations};
 

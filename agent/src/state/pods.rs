@@ -11,6 +11,7 @@ mod owners;
 
 use crate::clock::{Boot, Clock};
 use crate::sense::logs::Logs;
+use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::{Figure, PodName, PodSizes};
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use crate::target::Payload;
@@ -29,12 +30,28 @@ use std::sync::Arc;
 /// UIDs of pods that ebb has evicted, for as long as anything of them is left, each with the ids of the sandboxes and containers that it had then: with another one it is a pod that was started again.
 pub type Evicted = BTreeMap<String, BTreeSet<String>>;
 
+/// Pods by their manifests.
+#[derive(Clone, Debug, Default)]
+pub struct Manifested {
+    /// What is said of each.
+    pub pods: Vec<Workload>,
+    /// Every manifest was read: a pod that has none is deleted.
+    pub is_complete: bool,
+}
+
+impl From<&Manifests> for Manifested {
+    fn from(found: &Manifests) -> Self {
+        let pods = found.all().into_iter().map(Workload::from).collect();
+        Self { pods, is_complete: !found.is_incomplete }
+    }
+}
+
 /// What is known of pods.
 #[derive(Debug, Default)]
 pub struct Pods {
     inventory: Option<Inventory>,
     images: Option<Images>,
-    manifests: Option<Vec<Workload>>,
+    manifests: Option<Manifested>,
     usage: Option<DiskUsage>,
     logs: Logs,
     evicted: Evicted,
@@ -126,9 +143,9 @@ impl Pods {
         self.put_together();
     }
 
-    /// Takes in what the manifests say; with them every source of pods has reported.
-    pub fn observe_manifests(&mut self, pods: Vec<Workload>) {
-        self.manifests = Some(pods);
+    /// Takes in what the manifests say; where they are complete, every source of pods has reported.
+    pub fn observe_manifests(&mut self, manifested: Manifested) {
+        self.manifests = Some(manifested);
         self.put_together();
     }
 
@@ -269,7 +286,18 @@ impl Pods {
     pub fn is_anothers(&self, uid: &str) -> bool {
         let pods = || self.inventory.iter().flat_map(|inventory| &inventory.pods);
         let is_own = |pod: &&PodSeen| pod.sandbox.pod_uid == uid;
-        self.pods_only || pods().filter(is_own).any(|pod| self.manifest(pod).is_some())
+        let may_be_described =
+            |pod: &PodSeen| self.manifest(pod).is_some() || self.manifests_are_incomplete();
+        self.pods_only || pods().filter(is_own).any(may_be_described)
+    }
+
+    /// Whether every pod that has a manifest is known by it.
+    fn manifests_are_complete(&self) -> bool {
+        self.manifests.as_ref().is_some_and(|manifested| manifested.is_complete)
+    }
+
+    fn manifests_are_incomplete(&self) -> bool {
+        self.manifests.as_ref().is_some_and(|manifested| !manifested.is_complete)
     }
 
     /// UIDs of pods that ebb has evicted, of which nothing runs any more but the sandbox, and whose end nobody else sees to.
@@ -382,7 +410,7 @@ impl Pods {
     /// Adds what the runtime has and the logs beside it.
     pub fn add_runtime(&self, snapshot: &mut Snapshot) {
         let Some(inventory) = &self.inventory else { return };
-        snapshot.sources_ready = self.manifests.is_some();
+        snapshot.sources_ready = self.manifests_are_complete();
         snapshot.containers = inventory.containers.iter().map(|c| c.container.clone()).collect();
         snapshot.sandboxes = inventory.pods.iter().map(|pod| pod.sandbox.clone()).collect();
         snapshot.exited = self.exited.iter().cloned().collect();
@@ -427,11 +455,11 @@ impl Pods {
             workload.kind = WorkloadKind::Pod;
             workload.static_pod = newest.is_static;
             let evicted = self.evicted.contains_key(uid);
-            let is_anothers = self.pods_only || spec.is_some();
+            let is_anothers = self.pods_only || spec.is_some() || self.manifests_are_incomplete();
             // What is left of it goes for that; who sees to its end may want to read it first.
             workload.evicted = evicted && !is_anothers;
             workload.evicted_from_outside = workload.evicted;
-            workload.deleted = self.manifests.is_some() && spec.is_none();
+            workload.deleted = self.manifests_are_complete() && spec.is_none();
             // Its kubelet is about to start it again.
             let restarts = evicted && is_anothers && !workload.deleted;
             if !runs && !restarts {
@@ -442,7 +470,7 @@ impl Pods {
             known.push(Known { workload, containers: own });
         }
         // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
-        let waiting = self.manifests.iter().flatten();
+        let waiting = self.manifests.iter().flat_map(|manifested| &manifested.pods);
         let waiting = waiting.filter(|spec| !named.contains(&spec.key.name)).cloned();
         known.extend(waiting.map(|workload| Known { workload, containers: Vec::new() }));
         self.known = known;
@@ -450,7 +478,7 @@ impl Pods {
 
     /// What the manifests say of a pod: by UID, else by name. A static pod's name has the node's name after a dash.
     fn manifest(&self, pod: &PodSeen) -> Option<&Workload> {
-        let manifests = self.manifests.as_ref()?;
+        let manifests = &self.manifests.as_ref()?.pods;
         let by_uid = |spec: &&Workload| spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid);
         let by_name = |spec: &&Workload| {
             spec.key.uid.is_none()

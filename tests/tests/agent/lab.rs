@@ -65,7 +65,7 @@ impl Lab {
         std::fs::create_dir(&manifests).unwrap();
         for name in pods {
             let text = format!(
-                "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{}}\n"
+                "kind: Pod\nmetadata: {{name: {name}, namespace: ns, uid: uid-{name}}}\nspec: {{containers: [{{name: main}}]}}\n"
             );
             std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
         }

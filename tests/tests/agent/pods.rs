@@ -150,6 +150,47 @@ fn what_is_left_of_a_pod_goes_when_its_manifest_is_seen_to_be_gone() {
     assert!(lab.world().containers.contains_key(&web.container));
 }
 
+/// A mistake in an editor must not cost what a crashed pod has left to be read.
+#[test]
+fn nothing_of_a_pod_goes_while_its_manifest_cannot_be_read() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let (over, gone) = (lab.pod("over", &image, 10), lab.pod("gone", &image, 10));
+    let manifests = lab.manifests(&["over", "gone", "web"]);
+    for pod in [&over, &gone] {
+        let mut world = lab.world();
+        world.exit(&pod.container, 0);
+        world.sandboxes.get_mut(&pod.sandbox).unwrap().ready = false;
+    }
+    let config = config(CONFIG);
+    let dir = manifests.display().to_string();
+    let mut agent = lab.start(config.path(), &["--enforce", "--pod-manifests", &dir]);
+    agent.wait("inventory");
+    let file = manifests.join("over.yaml");
+    let right = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, right.replace("kind: Pod", "kind Pod")).unwrap();
+    std::fs::remove_file(manifests.join("gone.yaml")).unwrap();
+    // Any news of the runtime has the manifests read again.
+    let web = lab.pod("web", &image, 10);
+    let told = agent.wait("degraded");
+    assert!(told["what"].as_str().unwrap().contains("over.yaml"), "{told}");
+    // What would have gone is decided on the list that follows; with the next one it would have been seen to go.
+    let listed = |lab: &Lab| lab.world().count("ListContainers");
+    for name in ["next", "one-more"] {
+        let before = listed(&lab);
+        lab.pod(name, &image, 10);
+        wait_for("another list", || listed(&lab) > before);
+    }
+    assert!(lab.world().containers.contains_key(&gone.container), "its manifest may be the other");
+    std::fs::write(&file, right).unwrap();
+    lab.pod("last", &image, 10);
+    wait_for("the other one to go", || !lab.world().containers.contains_key(&gone.container));
+    agent.stop();
+    for pod in [&over, &web] {
+        assert!(lab.world().containers.contains_key(&pod.container));
+    }
+}
+
 #[test]
 fn logs_of_pods_that_are_gone_go_and_names_that_do_not_parse_stay() {
     let mut lab = Lab::new(Flavour::Containerd2);

@@ -45,6 +45,8 @@ pub struct Manifests {
     pub notes: Vec<String>,
     /// Files that [`Manifests::read_each`] could not take, each with what is wrong and what would be right.
     pub problems: Vec<String>,
+    /// A file could not be read, is wrong or says nothing: it may be about any pod, so none is missing for certain.
+    pub is_incomplete: bool,
 }
 
 impl Manifests {
@@ -89,12 +91,17 @@ impl Manifests {
                 Ok(()) if own.is_empty() => {
                     let found = own.notes.first().map_or("it is empty", String::as_str);
                     let path = path.display();
+                    // One that is just being written is empty for a moment.
+                    all.is_incomplete |= own.notes.is_empty();
                     all.problems.push(format!("{path}: only \"Pod\" is read here: {found}"));
                 }
                 Ok(()) => all.take_in(own, &path),
                 // Removed since the directory was listed.
                 Err(_) if path.symlink_metadata().is_err() => {}
-                Err(problem) => all.problems.push(format!("{}: {problem:#}", path.display())),
+                Err(problem) => {
+                    all.is_incomplete = true;
+                    all.problems.push(format!("{}: {problem:#}", path.display()));
+                }
             }
         }
         Ok(all)
@@ -111,7 +118,7 @@ impl Manifests {
 
     /// Adds what one file of a directory says; a pod that an earlier file describes stays as it is.
     fn take_in(&mut self, own: Manifests, path: &Path) {
-        let Manifests { pods, resizing, ended, unnamed, notes, problems } = own;
+        let Manifests { pods, resizing, ended, unnamed, notes, problems, is_incomplete } = own;
         for (list, more) in [(&mut self.pods, pods), (&mut self.unnamed, unnamed)] {
             for pod in more {
                 let is_same = |known: &Pod| {
@@ -133,6 +140,7 @@ impl Manifests {
         self.ended.extend(ended);
         self.notes.extend(notes.into_iter().map(|note| format!("{}: {note}", path.display())));
         self.problems.extend(problems);
+        self.is_incomplete |= is_incomplete;
     }
 
     /// Adds the pods of one file.

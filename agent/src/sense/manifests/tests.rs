@@ -197,6 +197,22 @@ fn a_file_that_is_wrong_costs_only_its_own_pod_and_is_named() {
 }
 
 #[test]
+fn a_file_may_be_about_any_pod_unless_it_says_that_it_is_about_none() {
+    for (text, is_incomplete) in [
+        (WHOLE, false),
+        ("kind: Deployment\nmetadata: {name: x}\nspec: {}\n", false),
+        ("", true),
+        ("kind: Pod\nmetad", true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), text).unwrap();
+        fs::write(dir.path().join("b.yaml"), WHOLE).unwrap();
+        let found = Manifests::read_each(dir.path()).unwrap();
+        assert_eq!((found.is_incomplete, found.pods.len()), (is_incomplete, 1), "{text}");
+    }
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_an_error() {
     assert!(Manifests::read_each(Path::new("/nowhere/at/all")).is_err());
 }

@@ -41,6 +41,10 @@ fn inventory(pods: Vec<PodSeen>, containers: Vec<ContainerSeen>, exited: &[&str]
     Inventory { at: Boot(0), pods, containers, exited, images: None }
 }
 
+fn all_of(pods: Vec<Workload>) -> Manifested {
+    Manifested { pods, is_complete: true }
+}
+
 fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
     let memory = MemoryUsage { usage: Some(usage), ..MemoryUsage::default() };
     let stats = Stats { memory: Some(memory), process_count: Some(1), ..Stats::default() };
@@ -295,15 +299,31 @@ fn a_manifest_gives_a_pod_its_requests_and_its_absence_means_deleted() {
         priority: Some(7),
         ..Workload::default()
     };
-    pods.observe_manifests(vec![spec("shop/web"), spec("shop/later")]);
+    pods.observe_manifests(all_of(vec![spec("shop/web"), spec("shop/later")]));
     let seen = snapshot(&pods, Vec::new());
     assert!(seen.sources_ready);
     let names: Vec<_> = seen.workloads.iter().map(|w| (w.key.name.as_str(), w.deleted)).collect();
     assert_eq!(names, [("shop/web", false), ("shop/later", false)]);
     assert_eq!(seen.workloads[0].priority, Some(7));
     assert_eq!(seen.workloads[0].key.uid.as_deref(), Some("u1"));
-    pods.observe_manifests(Vec::new());
+    pods.observe_manifests(all_of(Vec::new()));
     assert!(snapshot(&pods, Vec::new()).workloads[0].deleted);
+}
+
+/// It may be the one that cannot be read.
+#[test]
+fn a_pod_without_a_manifest_is_not_deleted_while_one_cannot_be_read() {
+    let mut pods = one_pod();
+    pods.note_evicted("u1", std::iter::empty());
+    let partly = Manifested { pods: Vec::new(), is_complete: false };
+    pods.observe_manifests(partly);
+    let seen = snapshot(&pods, Vec::new());
+    assert!(!seen.sources_ready && !seen.workloads[0].deleted);
+    assert!(!seen.workloads[0].evicted, "who sees to its end may want to read how it ended");
+    assert!(pods.is_anothers("u1"));
+    pods.observe_manifests(all_of(Vec::new()));
+    let seen = snapshot(&pods, Vec::new());
+    assert!(seen.sources_ready && seen.workloads[0].deleted);
 }
 
 #[test]
@@ -312,7 +332,11 @@ fn a_static_pod_is_found_under_its_name_without_the_nodes() {
     let is_static = PodSeen { is_static: true, ..pod("u1", "kube-system/etcd-node-1", true) };
     pods.observe(inventory(vec![is_static], Vec::new(), &[]));
     let key = WorkloadKey { name: "kube-system/etcd".into(), ..WorkloadKey::default() };
-    pods.observe_manifests(vec![Workload { key, priority: Some(3), ..Workload::default() }]);
+    pods.observe_manifests(all_of(vec![Workload {
+        key,
+        priority: Some(3),
+        ..Workload::default()
+    }]));
     let seen = snapshot(&pods, Vec::new());
     assert_eq!(seen.workloads.len(), 1);
     assert!(seen.workloads[0].static_pod && !seen.workloads[0].deleted);
@@ -386,12 +410,12 @@ fn what_an_evicted_pod_left_behind_stays_while_its_kubelet_or_its_manifest_is_th
     beside_a_kubelet.set_pods_only(true);
     let mut with_manifest = evicted();
     let key = WorkloadKey { name: "shop/web".into(), ..WorkloadKey::default() };
-    with_manifest.observe_manifests(vec![Workload { key, ..Workload::default() }]);
+    with_manifest.observe_manifests(all_of(vec![Workload { key, ..Workload::default() }]));
     for mut pods in [beside_a_kubelet, with_manifest] {
         pods.observe(ended());
         let left = &snapshot(&pods, Vec::new()).workloads[0];
         assert!(!left.evicted && !left.is_finished() && pods.is_anothers("u1"));
-        pods.observe_manifests(Vec::new());
+        pods.observe_manifests(all_of(Vec::new()));
         let left = &snapshot(&pods, Vec::new()).workloads[0];
         assert!(left.deleted && left.is_finished(), "its manifest is gone");
     }
