@@ -10,9 +10,11 @@ mod debs;
 mod demo;
 mod fuzz;
 mod gates;
+mod image;
 mod imports;
 mod kernels;
 mod kube;
+mod oci;
 mod proto;
 mod sh;
 mod soak;
@@ -40,6 +42,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Check format, lints, documentation, crate boundaries and licences.
     Gates(gates::Args),
+    /// Put the agent as it is shipped into a container image: an OCI layout as one tar, made without a daemon.
+    Image(image::Args),
     /// Ask each kernel of the matrix which way is live for what ebb does, and keep the answers in docs/kernels.md.
     Kernels,
     /// Make the Kubernetes that guests run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Kernels => kernels::run(),
         Command::Kube(args) => kube::run(&args),
         Command::Proto(args) => proto::run(&args),
