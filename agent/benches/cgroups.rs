@@ -2,7 +2,7 @@
 //!
 //! Beside it a pass that reads every file of every cgroup, as a tool without a plan has to. Both read through the same page cache, so what differs is the number of files, which each has in its name.
 use criterion::{Criterion, criterion_group, criterion_main};
-use ebb::cgroups::live::Reader;
+use ebb_agent::cgroups::live::Reader;
 use ebb_model::Amounts;
 use ebb_model::pod::{Container, ContainerId, Pod, Resources};
 use ebb_policy::cgroups::compare::differences;

@@ -2,13 +2,13 @@
 //!
 //! The node is a directory with 500 cgroups. A record of a cgroup that gained or lost its processes is the dear one: its files are read again.
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use ebb::clock::Boot;
-use ebb::config::Patterns;
-use ebb::sense::Roots;
-use ebb::sense::host::CgroupLayout;
-use ebb::sense::meminfo::Measure;
-use ebb::state::rules::Rules;
-use ebb::state::{Depth, NodeState};
+use ebb_agent::clock::Boot;
+use ebb_agent::config::Patterns;
+use ebb_agent::sense::Roots;
+use ebb_agent::sense::host::CgroupLayout;
+use ebb_agent::sense::meminfo::Measure;
+use ebb_agent::state::rules::Rules;
+use ebb_agent::state::{Depth, NodeState};
 use ebb_probes::KernelEvent;
 use ebb_wire::{Cgroup, Exit, Header, MemoryEvent, change, decode, exit_flags, kind, which};
 use std::fs;

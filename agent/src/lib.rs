@@ -5,7 +5,6 @@
 pub mod act;
 pub mod cadence;
 pub mod cgroups;
-pub mod cli;
 pub mod clock;
 pub mod config;
 mod human;

@@ -1,13 +1,13 @@
 //! The reconciler of cgroups on a tree made of directories: what is changed behind its back is right again at once, and nobody is fought for ever.
 
-use ebb::act::Mode;
-use ebb::cgroups::node;
-use ebb::cgroups::reconciler::Reconciler;
-use ebb::cgroups::sources::{SeenContainer, SeenPod};
-use ebb::clock::Clock;
-use ebb::config::Config;
-use ebb::report::{Output, Reporter};
-use ebb::sense::Roots;
+use ebb_agent::act::Mode;
+use ebb_agent::cgroups::node;
+use ebb_agent::cgroups::reconciler::Reconciler;
+use ebb_agent::cgroups::sources::{SeenContainer, SeenPod};
+use ebb_agent::clock::Clock;
+use ebb_agent::config::Config;
+use ebb_agent::report::{Output, Reporter};
+use ebb_agent::sense::Roots;
 use ebb_model::pod::Asked;
 use ebb_policy::cgroups::plan;
 use serde_json::Value;

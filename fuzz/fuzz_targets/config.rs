@@ -1,6 +1,6 @@
 //! Any text as a configuration: it is refused with at least one mistake, or it reads back as it was printed.
 #![no_main]
-use ebb::config::Config;
+use ebb_agent::config::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,9 +2,9 @@
 //!
 //! The input is a list of answers, each with a byte for its kind and two for its length.
 #![no_main]
-use ebb::clock::{Boot, Clock};
-use ebb::sense::runtime::{ContainerSeen, Inventory, PodSeen};
-use ebb::state::Pods;
+use ebb_agent::clock::{Boot, Clock};
+use ebb_agent::sense::runtime::{ContainerSeen, Inventory, PodSeen};
+use ebb_agent::state::Pods;
 use ebb_cri::fuzz::{Answer, answer};
 use ebb_cri::{Container, ContainerState, Sandbox};
 use ebb_policy::limits::{Limits, Options, RawEviction};

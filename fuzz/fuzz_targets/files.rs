@@ -2,12 +2,12 @@
 //!
 //! The first byte says which files they are.
 #![no_main]
-use ebb::sense::cgroup::Cgroup;
-use ebb::sense::host::{CgroupLayout, hierarchies, kernel_release, v1_controllers, v1_mount};
-use ebb::sense::node::NodeSensor;
-use ebb::sense::process::{Process, oom_score_adj};
-use ebb::sense::role::Role;
-use ebb::sense::{Roots, block};
+use ebb_agent::sense::cgroup::Cgroup;
+use ebb_agent::sense::host::{CgroupLayout, hierarchies, kernel_release, v1_controllers, v1_mount};
+use ebb_agent::sense::node::NodeSensor;
+use ebb_agent::sense::process::{Process, oom_score_adj};
+use ebb_agent::sense::role::Role;
+use ebb_agent::sense::{Roots, block};
 use libfuzzer_sys::fuzz_target;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

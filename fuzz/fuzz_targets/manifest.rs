@@ -1,6 +1,6 @@
 //! Any text as a file of pods' manifests: it is refused whole with a reason, or its pods are read, the same twice; no name leads out of a directory.
 #![no_main]
-use ebb::sense::manifests::Manifests;
+use ebb_agent::sense::manifests::Manifests;
 use libfuzzer_sys::fuzz_target;
 use std::fs;
 

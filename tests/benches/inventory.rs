@@ -3,15 +3,15 @@
 //! 110 pods with three containers each and a thousand images of ten layers, of which half are shared: what a large node has.
 //! The runtime answers over a real socket; what a real one takes to find its answer is not in these figures.
 use criterion::{Criterion, criterion_group, criterion_main};
-use ebb::clock::{Boot, Clock};
-use ebb::config::Config;
-use ebb::config::Patterns;
-use ebb::sense::Roots;
-use ebb::sense::host::CgroupLayout;
-use ebb::sense::meminfo::Measure;
-use ebb::sense::runtime::Reader;
-use ebb::state::rules::Rules;
-use ebb::state::{Extent, NodeState};
+use ebb_agent::clock::{Boot, Clock};
+use ebb_agent::config::Config;
+use ebb_agent::config::Patterns;
+use ebb_agent::sense::Roots;
+use ebb_agent::sense::host::CgroupLayout;
+use ebb_agent::sense::meminfo::Measure;
+use ebb_agent::sense::runtime::Reader;
+use ebb_agent::state::rules::Rules;
+use ebb_agent::state::{Extent, NodeState};
 use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_policy::snapshot::Task;
 use ebb_policy::{History, decide};

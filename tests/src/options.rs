@@ -1,6 +1,6 @@
 //! `docs/options.md`: what ebb does beyond the kubelet, each option with its defaults. Generated from the types and from the configuration.
 use anyhow::{Context as _, Result, ensure};
-use ebb::config::Config;
+use ebb_agent::config::Config;
 use ebb_policy::limits::Options;
 use schemars::schema_for;
 use serde_json::Value;

@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 
 /// Paths of cgroups below one mount. Cheap to clone: nothing is held open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beneath {
+pub struct Beneath {
     root: PathBuf,
 }
 
 impl Beneath {
     /// What is below `root`, a cgroup mount.
     #[must_use]
-    pub(crate) fn new(root: &Path) -> Beneath {
+    pub fn new(root: &Path) -> Beneath {
         Beneath { root: root.to_owned() }
     }
 
     /// Where `path` is, for messages and for a target that is known by its id as well; never to be opened.
     #[must_use]
-    pub(crate) fn shown(&self, path: &str) -> PathBuf {
+    pub fn shown(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
@@ -37,7 +37,7 @@ impl Beneath {
     ///
     /// # Errors
     /// What the kernel says: `EXDEV` for a path that leads out of the root, `ELOOP` for one with a link in it.
-    pub(crate) fn dir(&self, path: &str) -> io::Result<OwnedFd> {
+    pub fn dir(&self, path: &str) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.root, flags, Mode::empty())?;
         match path.trim_start_matches('/') {
@@ -48,7 +48,7 @@ impl Beneath {
 
     /// Whether the cgroup `path` is there.
     #[must_use]
-    pub(crate) fn is_there(&self, path: &str) -> bool {
+    pub fn is_there(&self, path: &str) -> bool {
         self.dir(path).is_ok()
     }
 
@@ -56,7 +56,7 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::dir`].
-    pub(crate) fn id(&self, path: &str) -> io::Result<u64> {
+    pub fn id(&self, path: &str) -> io::Result<u64> {
         let about: FileStat = fstat(self.dir(path)?)?;
         Ok(about.st_ino)
     }
@@ -65,7 +65,7 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::dir`], and what reading says.
-    pub(crate) fn read(&self, path: &str, file: &str) -> io::Result<String> {
+    pub fn read(&self, path: &str, file: &str) -> io::Result<String> {
         read_in(&self.dir(path)?, file)
     }
 
@@ -73,13 +73,13 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::dir`], and what writing says.
-    pub(crate) fn write(&self, path: &str, file: &str, value: &str) -> io::Result<()> {
+    pub fn write(&self, path: &str, file: &str, value: &str) -> io::Result<()> {
         write_in(&self.dir(path)?, file, value)
     }
 
     /// Names of the cgroups directly below `path`, in order; none where it is not there. Links are not cgroups.
     #[must_use]
-    pub(crate) fn children(&self, path: &str) -> Vec<String> {
+    pub fn children(&self, path: &str) -> Vec<String> {
         let Ok(dir) = self.dir(path) else { return Vec::new() };
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let listing = beneath(&dir, Path::new("."), flags).and_then(Dir::from_fd);
@@ -103,7 +103,7 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::dir`], and that `name` is more than one plain name.
-    pub(crate) fn make(&self, path: &str, name: &str) -> io::Result<()> {
+    pub fn make(&self, path: &str, name: &str) -> io::Result<()> {
         let name = plain(name)?;
         match mkdirat(self.dir(path)?, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -115,7 +115,7 @@ impl Beneath {
     ///
     /// # Errors
     /// As [`Beneath::make`], and `EBUSY` while something runs in it.
-    pub(crate) fn remove(&self, path: &str, name: &str) -> io::Result<()> {
+    pub fn remove(&self, path: &str, name: &str) -> io::Result<()> {
         Ok(unlinkat(self.dir(path)?, plain(name)?, UnlinkatFlags::RemoveDir)?)
     }
 }

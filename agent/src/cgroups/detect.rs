@@ -7,18 +7,18 @@ use ebb_policy::cgroups::{Driver, Options, PodTree};
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
     /// There is a cgroup of all pods.
-    pub(crate) is_kubernetes: bool,
+    pub is_kubernetes: bool,
     /// What is to be said about it.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Looks for the cgroup of all pods. A configuration that does not name the driver gets that of the tree, where only one of the two has made one.
 ///
 /// # Errors
 /// When the configuration is wrong for the driver that was found.
-pub(crate) fn of_tree(cgroups: &mut Cgroups, tree: &Beneath) -> Result<Found> {
+pub fn of_tree(cgroups: &mut Cgroups, tree: &Beneath) -> Result<Found> {
     let options = &cgroups.options;
     let path = |driver: Driver| {
         let pods = PodTree::below(&options.root, driver);

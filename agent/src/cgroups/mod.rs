@@ -12,9 +12,9 @@
 //! `beneath` is the only one that opens a cgroup's directory or file: the kernel resolves every path below the mount.
 //! Everything is decided in `ebb-policy`.
 
-pub(crate) mod beneath;
+pub mod beneath;
 mod cleanup;
-pub(crate) mod detect;
+pub mod detect;
 pub mod enforce;
 pub mod live;
 pub mod node;

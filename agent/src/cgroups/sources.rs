@@ -93,7 +93,7 @@ fn id(container: &ContainerSeen) -> Option<ContainerId> {
 
 /// What has been reported.
 #[derive(Debug, Default)]
-pub(crate) struct Sources {
+pub struct Sources {
     /// What the manifests say; none where there are none to read.
     pub(super) manifests: Option<Manifests>,
     /// The last manifests could be read.
@@ -125,12 +125,12 @@ fn unasked(beside: Beside) -> Option<String> {
 
 impl Sources {
     /// What every source that is asked has told just now.
-    pub(crate) fn now(manifests: Option<Manifests>, seen: Option<Vec<SeenPod>>) -> Sources {
+    pub fn now(manifests: Option<Manifests>, seen: Option<Vec<SeenPod>>) -> Sources {
         Sources { manifests, are_read: true, has_runtime: seen.is_some(), is_up: true, seen }
     }
 
     /// Every pod, each once.
-    pub(crate) fn pods(&self, tree: &PodTree) -> Vec<Pod> {
+    pub fn pods(&self, tree: &PodTree) -> Vec<Pod> {
         let mut pods: Vec<Pod> =
             self.manifests.iter().flat_map(|manifests| manifests.pods.iter().cloned()).collect();
         pods.extend(self.found_unnamed());
@@ -168,7 +168,7 @@ impl Sources {
     ///
     /// # Errors
     /// A source that has not reported, or that no source names a pod.
-    pub(crate) fn known(&self, beside: Beside) -> Result<Known, String> {
+    pub fn known(&self, beside: Beside) -> Result<Known, String> {
         if self.manifests.is_some() && !self.are_read {
             return Err("the pod manifests cannot be read".to_owned());
         }
@@ -210,20 +210,20 @@ impl Sources {
     }
 
     /// Whether a pod that nobody knows is certain not to exist: only manifests tell of pods that have not begun.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.manifests
             .as_ref()
             .is_some_and(|manifests| !manifests.is_empty() && manifests.unnamed.is_empty())
     }
 
     /// UIDs of pods that the kubelet is changing.
-    pub(crate) fn resizing(&self) -> BTreeSet<String> {
+    pub fn resizing(&self) -> BTreeSet<String> {
         self.manifests.as_ref().map(|manifests| manifests.resizing.clone()).unwrap_or_default()
     }
 }
 
 /// UIDs of pods that only the runtime knows.
-pub(crate) fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
+pub fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
     let of_runtime = pods.iter().filter(|pod| pod.source == Source::Runtime);
     of_runtime.map(|pod| pod.uid.clone()).collect()
 }

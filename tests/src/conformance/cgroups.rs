@@ -4,9 +4,9 @@
 //! `null` is expected of a file that is left alone, and of a cgroup that is not in the plan. `oom_score_adj`, `unit` and `properties` stand beside the files.
 use super::{check::check_errors, subset};
 use anyhow::{Context as _, Error, Result, bail, ensure};
-use ebb::cgroups::node;
-use ebb::config::Config;
-use ebb::sense::manifests::Manifests;
+use ebb_agent::cgroups::node;
+use ebb_agent::config::Config;
+use ebb_agent::sense::manifests::Manifests;
 use ebb_policy::cgroups::{Plan, plan};
 use serde_json::{Map, Value, json};
 use std::io::Write as _;

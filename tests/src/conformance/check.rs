@@ -1,7 +1,7 @@
 //! Runs a scenario: decides, and holds the plan against what is expected.
 use super::{Case, Configuration, Pass, Scenario, cgroups, subset};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use ebb::config::{Config, ConfigErrors};
+use ebb_agent::config::{Config, ConfigErrors};
 use ebb_policy::limits::{Limits, Options, RawEviction};
 use ebb_policy::{History, Plan, Snapshot, decide};
 use serde_json::Value;

@@ -171,7 +171,7 @@ fn parse(text: &str) -> Result<Rule> {
     // A name such as `n` or `on` is a name, not a truth value, as where configuration and manifests are read.
     let options = serde_saphyr::options! { strict_booleans: true };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| anyhow!(ebb::yaml::problem(&error)))?;
+        .map_err(|error| anyhow!(ebb_agent::yaml::problem(&error)))?;
     let mut documents = documents.into_iter();
     let head: Head = read(documents.next().context("the file is empty")?).context("the rule")?;
     let mut scenarios: Vec<Scenario> = Vec::new();

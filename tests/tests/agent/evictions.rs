@@ -3,8 +3,8 @@
 use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, Pod, STANDALONE};
 use crate::{Agent, config};
-use ebb::state::Evicted;
-use ebb::store::ImageStore;
+use ebb_agent::state::Evicted;
+use ebb_agent::store::ImageStore;
 use ebb_tests::runtime::{Fault, Flavour};
 
 /// A soft threshold at 100 MiB, and so many seconds for a pod to end.

@@ -150,7 +150,7 @@ fn a_kill_is_in_the_journal_with_fields_and_nothing_is_written_twice() {
     let of_log = journal.seen.iter().find(|entry| entry.contains_key("TARGET"));
     let of_log = of_log.expect("no line of the log");
     assert!(of_log["MESSAGE"].contains("(NOTIFY_SOCKET) was not told"), "{of_log:?}");
-    assert_eq!((&*of_log["PRIORITY"], &*of_log["TARGET"]), ("4", "ebb::report::service"));
+    assert_eq!((&*of_log["PRIORITY"], &*of_log["TARGET"]), ("4", "ebb_agent::report::service"));
     assert_eq!(journal.lines(), "");
 }
 

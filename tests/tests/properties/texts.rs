@@ -1,6 +1,6 @@
 //! Properties of texts: quantities, durations and configurations read back as they were printed, and nothing that is read panics.
 use crate::config::raw;
-use ebb::config::{Config, Mode};
+use ebb_agent::config::{Config, Mode};
 use ebb_model::quantity::Format;
 use ebb_policy::{Quantity, limits::duration};
 use proptest::prelude::*;

@@ -1,0 +1,145 @@
+//! Arguments that say which configuration: shared by every command that decides.
+
+use super::{Failure, warn};
+use ebb_agent::config::{Config, ConfigErrors, MemoryMeasure, Mode, placed};
+use ebb_agent::run::{Policy, Reload};
+use ebb_agent::sense::meminfo::Measure;
+use ebb_agent::state::rules::Rules;
+use ebb_policy::limits::ConfigError;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Between two looks at whether the configuration has changed.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What speaks against obeying a configuration.
+pub(super) type Objections = Box<dyn Fn(&Config) -> Vec<ConfigError> + Send>;
+
+/// Where the configuration comes from.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = false, multiple = false)]
+pub(super) struct ConfigArgs {
+    /// Configuration file; without one, the defaults for a machine without Kubernetes, or with --cri the kubelet's.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A KubeletConfiguration, read as it is; the fields that ebb does not use are named on standard error.
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// Reads and checks the configuration; warnings and unused fields go to standard error.
+    pub(super) fn load(&self) -> Result<Config, Failure> {
+        self.load_for(false)
+    }
+
+    /// The same; with pods as the workloads, the defaults are the kubelet's.
+    pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
+        let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;
+        for warning in config.limits.warnings() {
+            warn("warning", &warning.to_string());
+        }
+        for slip in &config.slips {
+            let file = self.file().map(|file| format!("{}:", file.display()));
+            warn("warning", &format!("{}{slip}", file.unwrap_or_default()));
+        }
+        if !config.unused.is_empty() {
+            warn("not used", &config.unused.join(", "));
+        }
+        Ok(config)
+    }
+
+    /// Reads the configuration anew when its file has changed since the last time, or was never looked at.
+    ///
+    /// A link counts by what it points to, so a mounted ConfigMap that is swapped is seen.
+    /// A change that nobody has asked to be read is read once two looks have seen the same: half of a file that is being written is no configuration.
+    /// One that was refused is read again when that is asked for, changed or not; `objections` says what speaks against a new one here.
+    pub(super) fn watch(&self, pods: bool, objections: Objections) -> Reload {
+        let args = self.clone();
+        let mut last = args.file().and_then(Seen::now);
+        let mut before = last.clone();
+        let mut was_refused = false;
+        let read = move |asked: bool| {
+            let now = args.file().and_then(Seen::now);
+            let is_settled = std::mem::replace(&mut before, now.clone()) == now;
+            if now == last && !(asked && was_refused) || !(asked || is_settled) {
+                return Ok(None);
+            }
+            last = now;
+            let read = args.read(pods).and_then(|config| match objections(&config) {
+                errors if errors.is_empty() => Ok(config),
+                errors => Err(placed(args.file(), errors)),
+            });
+            was_refused = read.is_err();
+            let config = read.map_err(|errors| {
+                errors.to_string().lines().map(str::to_owned).collect::<Vec<_>>()
+            })?;
+            policy(&config).map(Some).map_err(|error| vec![error.to_string()])
+        };
+        Reload { every: self.file().map(|_| LOOK_EVERY), read: Box::new(read) }
+    }
+
+    /// Whether the operator has named a configuration.
+    pub(super) fn is_given(&self) -> bool {
+        self.file().is_some()
+    }
+
+    /// The file that was named.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.kubelet_config.as_deref().or(self.config.as_deref())
+    }
+
+    fn read(&self, pods: bool) -> Result<Config, ConfigErrors> {
+        match (&self.config, &self.kubelet_config) {
+            (_, Some(path)) => Config::load_kubelet(path),
+            (Some(path), None) => Config::load(path),
+            (None, None) if pods => Config::parse("ebb: {mode: kubernetes}"),
+            (None, None) => Ok(Config::standalone_default()),
+        }
+    }
+}
+
+/// What the agent decides by.
+///
+/// # Errors
+/// A pattern that is no glob; a checked configuration has none.
+pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
+    Ok(Policy {
+        limits: config.limits.clone(),
+        measure: measure(config),
+        rules: Rules::new(&config.patterns)?,
+        pods_only: config.mode == Mode::Kubernetes,
+        cgroups: config.cgroups.clone(),
+        text: config.to_yaml(),
+    })
+}
+
+/// Beside a kubelet the two must agree on what is available; on its own, ebb believes the kernel.
+pub(super) fn measure(config: &Config) -> Measure {
+    match (config.memory_available, config.mode) {
+        (MemoryMeasure::WorkingSet, _) | (MemoryMeasure::Auto, Mode::Kubernetes) => {
+            Measure::WorkingSet
+        }
+        (MemoryMeasure::MemAvailable, _) | (MemoryMeasure::Auto, Mode::Standalone) => {
+            Measure::MemAvailable
+        }
+    }
+}
+
+/// What tells one content of a file from another without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    inode: u64,
+    length: u64,
+    modified: SystemTime,
+}
+
+impl Seen {
+    /// The file at `path` as it is now; `None` when there is none.
+    fn now(path: &Path) -> Option<Self> {
+        let about = std::fs::metadata(path).ok()?;
+        let modified = about.modified().ok()?;
+        Some(Self { inode: about.ino(), length: about.len(), modified })
+    }
+}

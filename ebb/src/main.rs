@@ -1,0 +1,199 @@
+//! The `ebb` command line: one file per command.
+//!
+//! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
+
+mod cgroups;
+mod check;
+mod cluster;
+mod complete;
+mod configured;
+mod events;
+mod gc;
+mod images;
+mod json;
+mod look;
+mod node;
+mod on_node;
+mod plan;
+mod pods;
+mod rank;
+mod replay;
+mod run;
+mod runtime;
+mod snapshot;
+mod sockets;
+
+use clap::{Parser, Subcommand};
+use ebb_agent::report;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// What `ebb --help` says about exit codes, and docs/operating.md with it.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed on the way
+  2  bad input (arguments, configuration, files): nothing was begun
+  3  this host does not offer what the command needs
+  4  what was compared differs (replay; cgroups audit, tree and enforce)
+  5  a thread of the agent panicked, as its last record says (run)
+  6  another ebb that enforces runs on this node (run)";
+
+/// Node reclaimer for Linux and Kubernetes: senses memory pressure through eBPF, decides who must go and why, and gives the memory back in milliseconds.
+#[derive(Debug, Parser)]
+#[command(name = "ebb", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch this node and reclaim when it runs short; a dry run unless --enforce is given.
+    Run(run::Args),
+    /// Say what this host offers, what ebb will therefore use, and what to do about what is missing.
+    Check(check::Args),
+    /// Show kernel events as they happen.
+    Events(events::Args),
+    /// Print this node as a snapshot that `ebb plan` accepts.
+    Snapshot(snapshot::Args),
+    /// Decide on a saved snapshot and print the plan, what was kept and why.
+    Plan(plan::Args),
+    /// Rank the candidates for eviction on one signal, the first victim first, and say who is skipped and why; which of them would go, and whether any need, `ebb plan` and a dry run of `ebb run` say.
+    Rank(rank::Args),
+    /// Decide a recorded incident again, by the same configuration or by another; exit code 4 when a plan differs from the recorded one.
+    Replay(replay::Args),
+    /// List the pods of the container runtime: what they use, and what is dead in them.
+    Pods(pods::Args),
+    /// List the images of the container runtime: what each takes up alone, when it was last in use, why it stays or when it goes.
+    Images(images::Args),
+    /// Collect dead containers, unused images or orphaned logs now; a dry run unless --enforce is given.
+    Gc(gc::Args),
+    /// The cgroups of pods: what Kubernetes' rules demand, where this node differs, and putting that right.
+    Cgroups(cgroups::Args),
+    /// Show owners and dependents of an object of a saved cluster, and what deleting it would do.
+    Graph(cluster::graph::Args),
+    /// Say why an object of a saved cluster is still there, and what would release it.
+    Explain(cluster::explain::Args),
+    /// Find what does not move by itself in a saved cluster: deletions that do not end, cycles, references that cannot be right.
+    Stuck(cluster::stuck::Args),
+    /// Print a shell completion script or the manual: a page for each command.
+    Complete(complete::Args),
+}
+
+/// Why a command failed, and with which exit code.
+#[derive(Debug)]
+pub enum Failure {
+    /// On the way: exit code 1.
+    Failed(anyhow::Error),
+    /// Bad input, nothing was begun: exit code 2.
+    Input(anyhow::Error),
+    /// The host does not offer what it takes: exit code 3.
+    Host(anyhow::Error),
+    /// Another agent acts on this node: exit code 6.
+    Locked(anyhow::Error),
+    /// What was compared differs, as was said on standard output: exit code 4.
+    Differs,
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Input(_) => 2,
+            Self::Host(_) => 3,
+            Self::Differs => 4,
+            Self::Locked(_) => 6,
+        }
+    }
+
+    fn error(&self) -> Option<&anyhow::Error> {
+        match self {
+            Self::Failed(e) | Self::Input(e) | Self::Host(e) | Self::Locked(e) => Some(e),
+            Self::Differs => None,
+        }
+    }
+}
+
+/// Without a statement to the contrary, a failure is one on the way.
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Parses the arguments, runs the command, and says on standard error what went wrong.
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Rank(args) => rank::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Pods(args) => pods::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Gc(args) => gc::run(&args),
+        Command::Cgroups(args) => cgroups::run(args),
+        Command::Graph(args) => cluster::graph::run(&args),
+        Command::Explain(args) => cluster::explain::run(&args),
+        Command::Stuck(args) => cluster::stuck::run(&args),
+        Command::Complete(args) => complete::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(error) = failure.error() {
+                let text = format!("{error:#}");
+                text.lines().for_each(|line| eprintln!("ebb: {}", report::plain(line)));
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// A current-thread runtime: the agent has one loop, and its other work is on threads of its own.
+fn event_loop() -> anyhow::Result<tokio::runtime::Runtime> {
+    use anyhow::Context as _;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("cannot start the event loop")
+}
+
+/// Whether standard output takes colours.
+fn colour() -> bool {
+    takes_colour(&std::io::stdout())
+}
+
+/// Whether a stream takes colours: a terminal that knows escapes, and nobody has said `NO_COLOR`.
+fn takes_colour(stream: &impl IsTerminal) -> bool {
+    // As no-color.org has it: set and not empty.
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_refused && takes_escapes(stream)
+}
+
+/// Whether a stream is a terminal that knows escapes; a dumb one shows them.
+fn takes_escapes(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Says something to people on standard error, beside the answer.
+fn warn(kind: &str, what: &str) {
+    eprintln!("ebb: {kind}: {}", report::plain(what));
+}
+
+/// Refuses names of programs that there are not: a typing error must not leave what it was to leave out.
+fn check_left_out(names: &[String], more: &[&str]) -> Result<(), Failure> {
+    let mut known: Vec<&str> = ebb_probes::program_names();
+    known.extend(more);
+    known.push("all");
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::Input(anyhow::anyhow!(
+            "--leave-out {name}: there is no such program; use one of {}",
+            known.join(", ")
+        ))),
+    }
+}
