@@ -60,8 +60,8 @@ pub enum Event {
     Listing,
     /// Changes, in their order.
     Changes(Vec<Change>),
-    /// The list is complete: nothing but these is there.
-    Listed(BTreeSet<Uid>),
+    /// The list is complete: nothing but these is there; `None` where nothing was reported before it.
+    Listed(Option<BTreeSet<Uid>>),
     /// A broken watch goes on without a gap.
     Resumed,
     /// It cannot be listed or watched.
@@ -82,7 +82,7 @@ pub async fn watch(
     id: u64,
     out: mpsc::Sender<(u64, Event)>,
 ) {
-    let mut watch = Watch { api, of, content, id, out, version: None, broken: None, pauses: 0 };
+    let mut watch = Watch { api, of, content, id, out, version: None, broken: None, pauses: 0, is_first: true };
     while watch.step(&lists).await.is_ok() {}
 }
 
@@ -100,6 +100,8 @@ struct Watch {
     /// Since when it fails, and whether that was reported.
     broken: Option<(Instant, Time, bool)>,
     pauses: u32,
+    /// Whether no list was begun yet.
+    is_first: bool,
 }
 
 #[derive(Deserialize)]
@@ -156,6 +158,7 @@ impl Watch {
         if !matches!(self.broken, Some((_, _, true))) {
             self.tell(Event::Listing).await?;
         }
+        let is_first = std::mem::take(&mut self.is_first);
         let mut uids = BTreeSet::new();
         let mut next = String::new();
         loop {
@@ -167,7 +170,9 @@ impl Watch {
             let is_whole = self.content == Content::Whole;
             let seen: Vec<Seen> =
                 page.items.into_iter().map(|item| seen(item, kind, is_whole)).collect();
-            uids.extend(seen.iter().map(|seen| seen.object.uid.clone()));
+            if !is_first {
+                uids.extend(seen.iter().map(|seen| seen.object.uid.clone()));
+            }
             if !seen.is_empty() {
                 let changes = seen.into_iter().map(Change::Applied).collect();
                 self.tell(Event::Changes(changes)).await?;
@@ -179,7 +184,7 @@ impl Watch {
             }
         }
         (self.broken, self.pauses) = (None, 0);
-        self.tell(Event::Listed(uids)).await?;
+        self.tell(Event::Listed((!is_first).then_some(uids))).await?;
         Ok(Ok(()))
     }
 
