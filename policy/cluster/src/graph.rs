@@ -116,6 +116,15 @@ impl Graph {
         self.by_uid.iter().filter(|&(_, &at)| self.seen(at).is_some()).map(|(uid, _)| uid)
     }
 
+    /// The uids of all objects of a resource, in their order.
+    pub fn uids_of_resource(&self, resource: &Resource) -> impl Iterator<Item = &Uid> {
+        let is_of = |kind: &Kind| kind.kind == resource.kind && kind.group == resource.group;
+        self.by_uid
+            .iter()
+            .filter(move |&(_, &at)| self.seen(at).is_some_and(|seen| is_of(&seen.kind)))
+            .map(|(uid, _)| uid)
+    }
+
     /// The object of a uid; `None` where it was not seen or is gone.
     #[must_use]
     pub fn object(&self, uid: &Uid) -> Option<Object> {

@@ -1,0 +1,45 @@
+//! What waits for its turn, and what comes back.
+
+use crate::record::{Act, Named};
+use ebb_kube::{Discovered, Failure, Reply};
+use ebb_policy_cluster::{OwnerAnswer, OwnerKey, Uid, pods};
+use std::time::Duration;
+
+/// What may be queued. What exactly is to be done with an object is decided when its turn comes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Job {
+    /// Whatever is to be done with an object.
+    Object(Uid),
+    /// An owner is to be looked up.
+    Owner(OwnerKey),
+    /// A pod is to be deleted.
+    Pod(pods::Deletion),
+    /// A node is to be looked up.
+    Node(String),
+    /// An Event about an object and one of its owners is to be written.
+    Warning(Uid, Uid),
+}
+
+/// What comes back from a request.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) of: Finished,
+    /// How long the API server took for its last answer.
+    pub(crate) took: Duration,
+}
+
+/// A request that was answered, or that got no answer.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// A delete or patch of an object for one version of it.
+    Object { act: Act, named: Named, why: String, uid: Uid, version: String, reply: Reply },
+    /// An owner's look-up.
+    Owner(OwnerKey, Result<OwnerAnswer, Failure>),
+    /// A node's look-up: whether it is there.
+    Node(String, Result<bool, Failure>),
+    /// An Event.
+    Warning { named: Named, why: String, result: Result<(), Failure> },
+}
+
+/// What a discovery came to.
+pub(crate) type Found = Result<Discovered, Failure>;

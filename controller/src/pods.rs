@@ -1,0 +1,204 @@
+//! The pods and nodes that watches show, and what the pod collector says of them.
+
+use crate::collector::Collector;
+use crate::job::Job;
+use crate::record::Named;
+use ebb_kube::Seen;
+use ebb_policy_cluster::pods::{Collector as Rules, Deletion, Limits, Node, Pod, Reason};
+use ebb_policy_cluster::{Preconditions, Resource, State, Time, Uid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Between two rounds: a thousand changes are one.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// All pods and nodes.
+pub(crate) struct Pods {
+    rules: Rules,
+    pods: Vec<Pod>,
+    at: BTreeMap<Uid, usize>,
+    nodes: BTreeMap<String, (Uid, Node)>,
+    /// Whether something has changed since the last round.
+    pub(crate) is_due: bool,
+    last: Option<Instant>,
+    /// When the answer changes by time alone.
+    due: Option<Instant>,
+    /// Pods that are queued, and the version for which a request was answered.
+    queued: BTreeSet<Uid>,
+    sent: BTreeMap<Uid, String>,
+    /// Nodes that are looked up, or are not to be before then.
+    asked: BTreeMap<String, Option<Instant>>,
+    began: (Instant, Time),
+}
+
+impl Pods {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            rules: Rules::new(limits),
+            pods: Vec::new(),
+            at: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            is_due: false,
+            last: None,
+            due: None,
+            queued: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            began: (Instant::now(), crate::leader::wall()),
+        }
+    }
+
+    /// The wall's time at the start and what has passed since: a clock that is set must not end a quarantine.
+    fn time(&self, now: Instant) -> Time {
+        let passed = now.duration_since(self.began.0).as_millis();
+        Time(self.began.1.0 + u64::try_from(passed).unwrap_or_default())
+    }
+
+    pub(crate) fn applied(&mut self, seen: &Seen) {
+        if let Some(node) = seen.node {
+            let new = (seen.object.uid.clone(), node);
+            let old = self.nodes.insert(seen.object.name.clone(), new);
+            self.is_due |= old.is_none_or(|(_, old)| old != node);
+        }
+        let Some(pod) = &seen.pod else { return };
+        let pod = (**pod).clone();
+        self.is_due = true;
+        if let Some(&at) = self.at.get(&pod.uid) {
+            self.pods[at] = pod;
+        } else {
+            self.at.insert(pod.uid.clone(), self.pods.len());
+            self.pods.push(pod);
+        }
+    }
+
+    pub(crate) fn gone(&mut self, uid: &Uid) {
+        let Some(at) = self.at.remove(uid) else { return };
+        self.pods.swap_remove(at);
+        if let Some(moved) = self.pods.get(at) {
+            self.at.insert(moved.uid.clone(), at);
+        }
+        self.sent.remove(uid);
+        self.is_due = true;
+    }
+
+    pub(crate) fn node_gone(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.is_due = true;
+    }
+
+    /// A new list of pods or nodes has these and no others.
+    pub(crate) fn listed(&mut self, of: &Resource, uids: &BTreeSet<Uid>) {
+        if *of == core("Pod") {
+            let gone: Vec<Uid> = self.at.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
+            gone.iter().for_each(|uid| self.gone(uid));
+        } else if *of == core("Node") {
+            self.nodes.retain(|_, (uid, _)| uids.contains(uid));
+            self.is_due = true;
+        }
+    }
+
+    /// Nothing is queued any more.
+    pub(crate) fn begin(&mut self) {
+        self.queued.clear();
+        self.asked.clear();
+        self.is_due = true;
+    }
+
+    /// A queued pod's turn has come.
+    pub(crate) fn taken(&mut self, uid: &Uid) {
+        self.queued.remove(uid);
+    }
+
+    /// A request for this version was answered: nothing more is sent before the watch shows another.
+    pub(crate) fn sent(&mut self, on: &Preconditions) {
+        if self.at.contains_key(&on.uid) {
+            self.sent.insert(on.uid.clone(), on.resource_version.clone());
+        }
+    }
+
+    pub(crate) fn answered(&mut self, name: &str, is_there: bool) {
+        let now = self.time(Instant::now());
+        self.asked.remove(name);
+        self.rules.answer_node(name, is_there, now);
+        self.is_due = true;
+    }
+
+    pub(crate) fn unanswered(&mut self, name: &str, until: Instant) {
+        self.asked.insert(name.to_owned(), Some(until));
+        self.is_due = true;
+    }
+
+    /// The pod and why it goes; `None` where it is gone.
+    pub(crate) fn describe(&self, deletion: &Deletion) -> Option<(Named, String)> {
+        let pod = &self.pods[*self.at.get(&deletion.preconditions.uid)?];
+        let named = Named {
+            kind: "Pod".to_owned(),
+            group: String::new(),
+            namespace: Some(pod.namespace.clone()),
+            name: pod.name.clone(),
+            uid: pod.uid.to_string(),
+        };
+        let node = pod.node.as_deref().unwrap_or_default();
+        let why = match deletion.reason {
+            Reason::Terminated => "there are more terminated pods than the threshold".to_owned(),
+            Reason::OutOfService => format!("it is terminating and node {node} is out of service"),
+            Reason::Orphaned => format!("node {node} no longer exists"),
+            Reason::Unscheduled => "it is terminating and was never scheduled".to_owned(),
+            Reason::Namespace => "its namespace has more terminated pods than its limit".to_owned(),
+            Reason::Controller => "its controller has more terminated pods than its limit".to_owned(),
+            Reason::Age => "it was terminated longer ago than the limit".to_owned(),
+            Reason::EvictedAge => "it was evicted longer ago than the limit".to_owned(),
+        };
+        Some((named, why))
+    }
+
+    /// When the next round is due, by time alone or because something has changed.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let changed = self.is_due.then(|| self.last.map_or(now, |last| last + BETWEEN));
+        let asked = self.asked.values().flatten().min().copied();
+        [changed, self.due, asked].into_iter().flatten().min()
+    }
+}
+
+impl Collector {
+    /// Asks the rules where something has changed or time has passed.
+    pub(crate) fn collect_pods(&mut self, now: Instant) {
+        if !self.config.collectors.pods || self.pods.wake_at(now).is_none_or(|at| at > now) {
+            return;
+        }
+        let is_synced = |of: &str| {
+            matches!(self.graph.resource(&core(of)), Some((_, State::Synced)))
+        };
+        let is_ignored = self.config.exclusions.resources.contains(&core("Pod"));
+        self.pods.is_due = false;
+        (self.pods.last, self.pods.due) = (Some(now), None);
+        self.pods.asked.retain(|_, until| until.is_none_or(|until| until > now));
+        if !is_synced("Pod") || !is_synced("Node") || is_ignored || !self.may_act(now) {
+            return;
+        }
+        let time = self.pods.time(now);
+        let nodes =
+            self.pods.nodes.iter().map(|(name, (_, node))| (name.clone(), *node)).collect();
+        let round = self.pods.rules.collect(&self.pods.pods, &nodes, time);
+        self.pods.due =
+            round.due.map(|due| now + Duration::from_millis(due.0.saturating_sub(time.0).max(1)));
+        for name in round.confirm {
+            if !self.pods.asked.contains_key(&name) {
+                self.pods.asked.insert(name.clone(), None);
+                self.requests.queue.push(Uid::new(&name), Job::Node(name));
+            }
+        }
+        for deletion in round.deletions {
+            let on = &deletion.preconditions;
+            let is_sent = self.pods.sent.get(&on.uid) == Some(&on.resource_version);
+            let waits = self.requests.busy.contains(&on.uid) || self.requests.is_held(&on.uid, now);
+            if !is_sent && !waits && self.pods.queued.insert(on.uid.clone()) {
+                self.requests.queue.push(on.uid.clone(), Job::Pod(deletion));
+            }
+        }
+    }
+}
+
+fn core(kind: &str) -> Resource {
+    Resource { group: String::new(), kind: kind.to_owned() }
+}

@@ -1,0 +1,119 @@
+//! Why a call has no good answer, as the caller has to know it.
+
+use serde::Deserialize;
+use std::time::Duration;
+
+/// A call without a good answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Nothing came in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Deadline(Duration),
+    /// The API server could not be reached, or the connection broke.
+    #[error("{0}")]
+    Connection(String),
+    /// The API server answered with an error.
+    #[error("{code}: {message}")]
+    Status {
+        /// The HTTP code.
+        code: u16,
+        /// Its message.
+        message: String,
+        /// The name of the object that it speaks of: without one, a 404 is about the resource.
+        name: Option<String>,
+        /// When to ask again, where it says so.
+        retry_after: Option<Duration>,
+    },
+    /// The answer was not what was asked for.
+    #[error("answer not understood: {0}")]
+    Answer(String),
+}
+
+/// A `Status` object.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    message: String,
+    code: u16,
+    details: Details,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    name: Option<String>,
+    retry_after_seconds: Option<u64>,
+}
+
+impl Failure {
+    /// What an answer with an error says; `retry_after` is its header.
+    pub(crate) fn of(code: u16, body: &[u8], retry_after: Option<u64>) -> Self {
+        let status: Status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
+            message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+            ..Status::default()
+        });
+        // What the stream of a watch says has its code in the object alone.
+        let code = if code == 200 { status.code } else { code };
+        let retry_after = retry_after.or(status.details.retry_after_seconds);
+        Self::Status {
+            code,
+            message: status.message,
+            name: status.details.name.filter(|name| !name.is_empty()),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    /// The HTTP code; `None` without an answer.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// When the API server wants to be asked again.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether the object of this name is not there: a 404 that does not name it is about its resource, and proves nothing.
+    #[must_use]
+    pub fn is_absence_of(&self, of: &str) -> bool {
+        matches!(self, Self::Status { code: 404, name: Some(name), .. } if name == of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_404_that_names_the_object_says_that_it_is_absent() {
+        let named = br#"{"kind":"Status","code":404,"details":{"name":"web","kind":"pods"}}"#;
+        assert!(Failure::of(404, named, None).is_absence_of("web"));
+        assert!(!Failure::of(404, named, None).is_absence_of("other"));
+        assert!(!Failure::of(404, b"404 page not found", None).is_absence_of("web"));
+        let resource = br#"{"kind":"Status","code":404,"details":{},"message":"the server could not find the requested resource"}"#;
+        assert!(!Failure::of(404, resource, None).is_absence_of("web"));
+        assert!(!Failure::of(403, named, None).is_absence_of("web"));
+    }
+
+    #[test]
+    fn retry_after_comes_from_the_header_or_from_the_details() {
+        let details = br#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":7}}"#;
+        assert_eq!(Failure::of(429, details, None).retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(Failure::of(429, details, Some(2)).retry_after(), Some(Duration::from_secs(2)));
+        assert_eq!(Failure::of(500, b"", None).retry_after(), None);
+    }
+
+    #[test]
+    fn an_error_in_the_stream_of_a_watch_has_its_code_in_the_object() {
+        let gone = br#"{"kind":"Status","code":410,"message":"too old resource version"}"#;
+        assert_eq!(Failure::of(200, gone, None).code(), Some(410));
+    }
+}
