@@ -9,28 +9,24 @@
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
 mod attempts;
+mod memory;
 
 use crate::state::Evicted;
 use crate::threads::contain;
 use attempts::Attempt;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
+pub use memory::Memory;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// First seen and last in use, in milliseconds since the Unix epoch, by the name under which an image is remembered.
 const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::new("images");
 
 /// Ids of sandboxes with spaces between them, by the UID of a pod that was ended.
 const EVICTED: TableDefinition<'_, &str, &str> = TableDefinition::new("evicted");
-
-/// "Last in use" moves with every look while an image is in use; this much of it is not worth a write.
-const WORTH_A_WRITE: u64 = 60_000;
 
 /// All that is remembered, by the names of `History`.
 pub type Records = BTreeMap<String, ImageRecord>;
@@ -240,111 +236,15 @@ fn put_aside(path: &Path, why: &impl std::fmt::Display) -> std::io::Result<()> {
     fs::rename(path, path.with_extension("redb.bad"))
 }
 
-/// What is to be kept.
-#[derive(Debug)]
-enum Keep {
-    Images(Records),
-    Evicted(Evicted),
-}
-
-/// Keeps a store up to date from a thread of its own.
-#[derive(Debug)]
-pub struct Memory {
-    saves: Option<SyncSender<Keep>>,
-    thread: Option<JoinHandle<()>>,
-    saved: Records,
-    evicted: Evicted,
-}
-
-impl Memory {
-    /// Keeps the store in `dir`, which holds `saved` and `evicted`. It is opened for each write alone, so that others can read it in between.
-    ///
-    /// # Errors
-    /// When no thread can be made.
-    pub fn start(dir: PathBuf, saved: Records, evicted: Evicted) -> std::io::Result<Self> {
-        let (saves, inbox) = sync_channel::<Keep>(1);
-        let thread = crate::threads::spawn("ebb-memory", move || {
-            while let Ok(keep) = inbox.recv() {
-                if let Err(error) = save_soon(&dir, &keep) {
-                    tracing::warn!(%error, "what is remembered was not written");
-                }
-            }
-        })?;
-        Ok(Self { saves: Some(saves), thread: Some(thread), saved, evicted })
-    }
-
-    /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
-    pub fn note(&mut self, records: &Records) {
-        if is_worth_a_write(&self.saved, records) && self.hand_over(Keep::Images(records.clone())) {
-            self.saved.clone_from(records);
-        }
-    }
-
-    /// The same with the pods that were ended.
-    pub fn note_evicted(&mut self, evicted: &Evicted) {
-        if &self.evicted != evicted && self.hand_over(Keep::Evicted(evicted.clone())) {
-            self.evicted.clone_from(evicted);
-        }
-    }
-
-    /// Whether the thread has taken it.
-    fn hand_over(&self, keep: Keep) -> bool {
-        self.saves.as_ref().is_some_and(|saves| saves.try_send(keep).is_ok())
-    }
-
-    /// Writes what is known and waits for that: the agent ends.
-    pub fn finish(mut self, records: Option<&Records>, evicted: &Evicted) {
-        if let Some(saves) = self.saves.take() {
-            let evicted = (&self.evicted != evicted).then(|| Keep::Evicted(evicted.clone()));
-            let images = records.map(|records| Keep::Images(records.clone()));
-            for keep in evicted.into_iter().chain(images) {
-                // It fails only when the thread has died, which has been said.
-                let _ = saves.send(keep);
-            }
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Saves as soon as whoever else has the store open lets go of it.
-fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
-    let mut tries = 0;
-    loop {
-        let saved = ImageStore::open_own(dir).and_then(|store| match keep {
-            Keep::Images(records) => store.save(records),
-            Keep::Evicted(evicted) => store.save_evicted(evicted),
-        });
-        match saved {
-            Err(error) if error.is_taken() && tries < 20 => {
-                tries += 1;
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            other => return other,
-        }
-    }
-}
-
-fn is_worth_a_write(saved: &Records, records: &Records) -> bool {
-    saved.len() != records.len()
-        || records.iter().any(|(name, now)| {
-            saved.get(name).is_none_or(|saved| match (saved.last_used, now.last_used) {
-                (Some(saved), Some(now)) => now.since(saved).0 >= WORTH_A_WRITE,
-                (saved, now) => saved != now,
-            })
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn record(first: u64, last: Option<u64>) -> ImageRecord {
+    pub(super) fn record(first: u64, last: Option<u64>) -> ImageRecord {
         ImageRecord { first_detected: Time(first), last_used: last.map(Time) }
     }
 
-    fn records(list: &[(&str, ImageRecord)]) -> Records {
+    pub(super) fn records(list: &[(&str, ImageRecord)]) -> Records {
         list.iter().map(|(name, record)| ((*name).to_owned(), *record)).collect()
     }
 
@@ -457,32 +357,5 @@ mod tests {
         fs::copy(dir.path().join("images.redb"), copy.join("images.redb")).unwrap();
         let after = ImageStore::open(&copy).unwrap();
         assert_eq!(after.load(Time(9)).unwrap(), Some(whole));
-    }
-
-    #[test]
-    fn last_use_is_written_once_a_minute_and_everything_else_at_once() {
-        let saved = records(&[("a", record(1, Some(1000)))]);
-        let soon = records(&[("a", record(1, Some(30_000)))]);
-        let later = records(&[("a", record(1, Some(61_000)))]);
-        let more = records(&[("a", record(1, Some(1000))), ("b", record(2, None))]);
-        let first_use = records(&[("a", record(1, None))]);
-        assert!(!is_worth_a_write(&saved, &soon));
-        assert!(is_worth_a_write(&saved, &later));
-        assert!(is_worth_a_write(&saved, &more));
-        assert!(is_worth_a_write(&first_use, &saved));
-    }
-
-    #[test]
-    fn the_end_of_the_agent_writes_what_is_known() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir_of = || dir.path().to_owned();
-        let mut memory = Memory::start(dir_of(), Records::new(), Evicted::new()).unwrap();
-        memory.note(&records(&[("a", record(1, None))]));
-        let last = records(&[("a", record(1, Some(7)))]);
-        let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
-        memory.finish(Some(&last), &evicted);
-        let store = ImageStore::open(dir.path()).unwrap();
-        assert_eq!(store.load(Time(9)).unwrap(), Some(last));
-        assert_eq!(store.load_evicted().unwrap(), evicted);
     }
 }

@@ -222,6 +222,8 @@ fn with_hog_killed_without_runtime() -> (Lab, Pod, Agent, tempfile::NamedTempFil
 /// Waits until the pods that are on disk as ended are such.
 fn wait_for_ended(lab: &Lab, what: &str, are_such: impl Fn(&Evicted) -> bool) {
     wait_for(what, || {
+        // While this has it open the agent cannot write.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         let ended = ImageStore::open(&lab.dir("state")).and_then(|store| store.load_evicted());
         ended.is_ok_and(|ended| are_such(&ended))
     });

@@ -1,0 +1,212 @@
+//! The thread that writes what is remembered, so that nobody else waits for the disk.
+//!
+//! The store is opened for each write alone: commands read it in between, and a write waits for them.
+
+use super::{ImageStore, Records, StoreError};
+use crate::state::Evicted;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// "Last in use" moves with every look while an image is in use; this much of it is not worth a write.
+const WORTH_A_WRITE: u64 = 60_000;
+
+/// After which what somebody else kept from being written is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What is to be kept.
+#[derive(Debug)]
+enum Keep {
+    Images(Records),
+    Evicted(Evicted),
+}
+
+/// Keeps a store up to date from a thread of its own.
+#[derive(Debug)]
+pub struct Memory {
+    saves: Option<SyncSender<Keep>>,
+    thread: Option<JoinHandle<()>>,
+    saved: Records,
+    evicted: Evicted,
+}
+
+impl Memory {
+    /// Keeps the store in `dir`, which holds `saved` and `evicted`. It is opened for each write alone, so that others can read it in between.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn start(dir: PathBuf, saved: Records, evicted: Evicted) -> std::io::Result<Self> {
+        let (saves, inbox) = sync_channel::<Keep>(1);
+        let thread = crate::threads::spawn("ebb-memory", move || {
+            let mut unsaved = Unsaved::default();
+            loop {
+                let more = unsaved.wait(&inbox);
+                let is_over = matches!(more, Err(RecvTimeoutError::Disconnected));
+                unsaved.save(&dir);
+                if is_over {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { saves: Some(saves), thread: Some(thread), saved, evicted })
+    }
+
+    /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
+    pub fn note(&mut self, records: &Records) {
+        if is_worth_a_write(&self.saved, records) && self.hand_over(Keep::Images(records.clone())) {
+            self.saved.clone_from(records);
+        }
+    }
+
+    /// The same with the pods that were ended.
+    pub fn note_evicted(&mut self, evicted: &Evicted) {
+        if &self.evicted != evicted && self.hand_over(Keep::Evicted(evicted.clone())) {
+            self.evicted.clone_from(evicted);
+        }
+    }
+
+    /// Whether the thread has taken it.
+    fn hand_over(&self, keep: Keep) -> bool {
+        self.saves.as_ref().is_some_and(|saves| saves.try_send(keep).is_ok())
+    }
+
+    /// Writes what is known and waits for that: the agent ends.
+    pub fn finish(mut self, records: Option<&Records>, evicted: &Evicted) {
+        if let Some(saves) = self.saves.take() {
+            let evicted = (&self.evicted != evicted).then(|| Keep::Evicted(evicted.clone()));
+            let images = records.map(|records| Keep::Images(records.clone()));
+            for keep in evicted.into_iter().chain(images) {
+                // It fails only when the thread has died, which has been said.
+                let _ = saves.send(keep);
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What was handed over and is not on disk yet, of each kind the latest.
+#[derive(Debug, Default)]
+struct Unsaved {
+    images: Option<Records>,
+    evicted: Option<Evicted>,
+    /// That the store was taken has been said.
+    is_said: bool,
+}
+
+impl Unsaved {
+    /// Waits for more; for a second only while something is left that somebody else kept from being written.
+    fn wait(&mut self, inbox: &Receiver<Keep>) -> Result<(), RecvTimeoutError> {
+        let keep = if self.images.is_none() && self.evicted.is_none() {
+            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            inbox.recv_timeout(AGAIN_AFTER)
+        };
+        match keep? {
+            Keep::Images(records) => self.images = Some(records),
+            Keep::Evicted(evicted) => self.evicted = Some(evicted),
+        }
+        Ok(())
+    }
+
+    /// Writes what there is. What somebody else who has the store open keeps from being written stays; what fails otherwise is said and given up.
+    fn save(&mut self, dir: &Path) {
+        let images = self.images.take().map(Keep::Images);
+        let evicted = self.evicted.take().map(Keep::Evicted);
+        for keep in images.into_iter().chain(evicted) {
+            let Err(error) = save_soon(dir, &keep) else {
+                self.is_said = false;
+                continue;
+            };
+            let is_taken = error.is_taken();
+            if !std::mem::replace(&mut self.is_said, is_taken) || !is_taken {
+                tracing::warn!(%error, will_try_again = is_taken, "what is remembered was not written");
+            }
+            match keep {
+                _ if !is_taken => {}
+                Keep::Images(records) => self.images = Some(records),
+                Keep::Evicted(evicted) => self.evicted = Some(evicted),
+            }
+        }
+    }
+}
+
+/// Saves as soon as whoever else has the store open lets go of it.
+fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
+    let mut tries = 0;
+    loop {
+        let saved = ImageStore::open_own(dir).and_then(|store| match keep {
+            Keep::Images(records) => store.save(records),
+            Keep::Evicted(evicted) => store.save_evicted(evicted),
+        });
+        match saved {
+            Err(error) if error.is_taken() && tries < 20 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_worth_a_write(saved: &Records, records: &Records) -> bool {
+    saved.len() != records.len()
+        || records.iter().any(|(name, now)| {
+            saved.get(name).is_none_or(|saved| match (saved.last_used, now.last_used) {
+                (Some(saved), Some(now)) => now.since(saved).0 >= WORTH_A_WRITE,
+                (saved, now) => saved != now,
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{record, records};
+    use super::*;
+    use ebb_policy::Time;
+
+    #[test]
+    fn last_use_is_written_once_a_minute_and_everything_else_at_once() {
+        let saved = records(&[("a", record(1, Some(1000)))]);
+        let soon = records(&[("a", record(1, Some(30_000)))]);
+        let later = records(&[("a", record(1, Some(61_000)))]);
+        let more = records(&[("a", record(1, Some(1000))), ("b", record(2, None))]);
+        let first_use = records(&[("a", record(1, None))]);
+        assert!(!is_worth_a_write(&saved, &soon));
+        assert!(is_worth_a_write(&saved, &later));
+        assert!(is_worth_a_write(&saved, &more));
+        assert!(is_worth_a_write(&first_use, &saved));
+    }
+
+    #[test]
+    fn the_end_of_the_agent_writes_what_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir_of = || dir.path().to_owned();
+        let mut memory = Memory::start(dir_of(), Records::new(), Evicted::new()).unwrap();
+        memory.note(&records(&[("a", record(1, None))]));
+        let last = records(&[("a", record(1, Some(7)))]);
+        let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
+        memory.finish(Some(&last), &evicted);
+        let store = ImageStore::open(dir.path()).unwrap();
+        assert_eq!(store.load(Time(9)).unwrap(), Some(last));
+        assert_eq!(store.load_evicted().unwrap(), evicted);
+    }
+
+    /// `ebb images` may have it open for longer than a write waits.
+    #[test]
+    fn what_another_process_kept_from_being_written_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
+        let mut unsaved = Unsaved { evicted: Some(evicted.clone()), ..Unsaved::default() };
+        let taken = ImageStore::open(dir.path()).unwrap();
+        unsaved.save(dir.path());
+        drop(taken);
+        let (_saves, inbox) = sync_channel::<Keep>(1);
+        assert!(matches!(unsaved.wait(&inbox), Err(RecvTimeoutError::Timeout)));
+        unsaved.save(dir.path());
+        assert_eq!(ImageStore::open(dir.path()).unwrap().load_evicted().unwrap(), evicted);
+        assert!(unsaved.evicted.is_none());
+    }
+}
