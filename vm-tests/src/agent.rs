@@ -208,9 +208,19 @@ pub(crate) fn name_of(record: &Value) -> Option<String> {
 }
 
 /// Names of the workloads that were acted on, in order. The last may be on record after its end is seen: all are when ebb has stopped.
+///
+/// Where the loop is held up the watchdog kills too, perhaps whom the loop has just had killed: that is one victim.
 pub(crate) fn victims(records: &[Value]) -> Vec<String> {
-    let acted = records.iter().filter(|record| is(record, "acted"));
-    acted.map(|record| name_of(record).unwrap_or_default()).collect()
+    let mut all: Vec<(String, bool)> = Vec::new();
+    for record in records.iter().filter(|record| is(record, "acted")) {
+        let name = name_of(record).unwrap_or_default();
+        let by_watchdog = record.get("byWatchdog") == Some(&Value::Bool(true));
+        let is_again = all.last().is_some_and(|(last, by)| *last == name && (*by || by_watchdog));
+        if !is_again {
+            all.push((name, by_watchdog));
+        }
+    }
+    all.into_iter().map(|(name, _)| name).collect()
 }
 
 fn read_records(from: impl std::io::Read + Send + 'static, mut log: File) -> Receiver<Value> {

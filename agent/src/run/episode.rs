@@ -14,6 +14,9 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 /// Moments kept of one episode.
 const MOMENTS: usize = 256;
 
+/// Of those, how many there may be for the signal's swinging about its threshold to be told: room is left for what was decided and how it ended.
+const SWINGS: usize = MOMENTS / 2;
+
 /// An episode that is going on.
 #[derive(Debug)]
 pub(super) struct Episode {
@@ -66,6 +69,13 @@ impl Episode {
         }
     }
 
+    /// Adds that the signal went to the other side of its threshold.
+    fn swing(&mut self, what: &'static str, at: Boot, available: &str) {
+        if self.moments.len() < SWINGS {
+            self.note(what, at, Some(available.to_owned()));
+        }
+    }
+
     /// Keeps a decision for the incident record.
     pub(super) fn keep(&mut self, decision: impl FnOnce() -> Decision) {
         if self.decisions.len() < DECISIONS {
@@ -98,13 +108,13 @@ impl Episode {
         match (is_above, self.back) {
             (true, None) => {
                 self.back = Some(at);
-                self.note(self.words.over, at, Some(available.to_owned()));
+                self.swing(self.words.over, at, available);
                 false
             }
             (true, Some(since)) => at.since(since) >= calm,
             (false, Some(_)) => {
                 self.back = None;
-                self.note(self.words.again, at, Some(available.to_owned()));
+                self.swing(self.words.again, at, available);
                 false
             }
             (false, None) => false,
@@ -172,6 +182,19 @@ mod tests {
         let mut episode = Episode::begin(at(0));
         assert!(!episode.observe(true, true, at(10), "200 MiB"));
         assert!(episode.observe(true, true, at(10 + 5000), "200 MiB"), "it does not go");
+    }
+
+    #[test]
+    fn a_signal_that_swings_leaves_room_for_the_ends_of_victims() {
+        let mut episode = Episode::begin(at(0));
+        for n in 0..1000 {
+            episode.observe(n % 2 == 0, false, at(n), "100 MiB");
+        }
+        episode.note("decided", at(1001), None);
+        episode.note("gone", at(1002), None);
+        let told = episode.timeline();
+        assert_eq!(told.last().unwrap().what, "gone");
+        assert!(told.len() < MOMENTS, "{}", told.len());
     }
 
     #[test]

@@ -124,7 +124,11 @@ impl Agent {
                         left_alone(&mut self.state, target);
                     }
                     NotDone::Refused(act::Refusal::Gone) => {
-                        self.state.terminations().cancel(target);
+                        if acted.job.step == act::Step::Kill {
+                            self.state.terminations().found_none(target);
+                        } else {
+                            self.state.terminations().cancel(target);
+                        }
                         self.state.forget_removed(target);
                         if let Some(key) = workload {
                             self.state.found_empty(key);

@@ -147,6 +147,10 @@ impl Agent {
             // It ended since the snapshot was taken, or the runtime has yet to say where it is: nobody is to wait for it.
             self.history.forget_waiting(&evict.workload);
             self.state.found_empty(&evict.workload);
+            if let Some(episode) = self.episode_of(plan) {
+                let why = format!("{}: nothing of it is found", evict.workload.name);
+                episode.note("not done", Boot::now(), Some(why));
+            }
             return;
         };
         let own = Duration::from_secs(evict.grace.0);

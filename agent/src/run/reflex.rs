@@ -240,6 +240,7 @@ impl Agent {
         }
         let frees = (Some(Signal::MemoryAvailable), free);
         self.state.terminations().begin(key, target.clone(), Duration::ZERO, frees);
+        self.state.terminations().note_told(&target);
         self.give(target, Step::Kill, None);
     }
 }

@@ -602,7 +602,8 @@ impl NodeState {
         }
         match target {
             Target::Cgroup { id, .. } => self.cgroups.get(id).map(|t| t.key.clone()),
-            Target::Pod { .. } | Target::Process { .. } => None,
+            Target::Pod { uid, .. } => self.pods.key_of(uid),
+            Target::Process { .. } => None,
         }
     }
 

@@ -62,6 +62,8 @@ pub struct Termination {
     pub stuck: bool,
     /// Nothing was done: a dry run.
     pub pretended: bool,
+    /// It was told to end before somebody was sent to kill it: who finds nothing of it to kill has found its end.
+    pub told: bool,
     /// What was left of it when that was last looked at.
     left: Option<Left>,
 }
@@ -117,9 +119,23 @@ impl Terminations {
             expected_free,
             stuck: false,
             pretended: false,
+            told: !grace.is_zero(),
             // Not now: nothing is read between the choice and the kill that can be read after it.
             left: None,
         });
+    }
+
+    /// Notes that `target` was ended by other means than the job that is given for the rest of it.
+    pub fn note_told(&mut self, target: &Target) {
+        let departure = self.all.iter_mut().find(|d| &d.target == target);
+        departure.into_iter().for_each(|departure| departure.told = true);
+    }
+
+    /// Notes that nothing was found of `target`, which was to be killed. Of what was told to end before this is the end, which the next look sees; anything else is nobody's victim.
+    pub fn found_none(&mut self, target: &Target) {
+        if !self.get(target).is_some_and(|departure| departure.told) {
+            self.cancel(target);
+        }
     }
 
     /// Takes a departure back: it was not carried out.
@@ -555,6 +571,28 @@ mod tests {
         assert!(!terminations.is_empty());
         terminations.look(Path::new("/proc"), late.plus(STUCK_FOR));
         assert!(terminations.is_empty());
+    }
+
+    /// Its grace is over, and it ends between the look that sees it and the kill.
+    #[test]
+    fn a_kill_that_finds_nothing_takes_back_only_what_was_not_told_to_end() {
+        let proc = Path::new("/proc");
+        for (grace, is_shot, ends) in [(0, false, 0), (1, false, 1), (0, true, 1)] {
+            let (dir, target) = cgroup(1);
+            let mut terminations = Terminations::default();
+            let grace = Duration::from_secs(grace);
+            terminations.begin(key("a"), target.clone(), grace, MEMORY);
+            if is_shot {
+                terminations.note_told(&target);
+            }
+            terminations.take_overdue(Boot::now().plus(grace));
+            assert!(terminations.look(proc, Boot::now()).0.is_empty());
+            fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
+            terminations.found_none(&target);
+            let (gone, _) = terminations.look(proc, Boot::now());
+            assert_eq!(gone.len(), ends, "{grace:?}, by the reflex: {is_shot}");
+            assert!(terminations.is_empty());
+        }
     }
 
     #[test]

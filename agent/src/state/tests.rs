@@ -2,8 +2,9 @@
 use super::*;
 use crate::config::Patterns;
 use crate::sense::node::NodeSensor;
+use crate::sense::runtime::PodSeen;
 use ebb_policy::Signal;
-use ebb_policy::snapshot::{OomKill, Preference};
+use ebb_policy::snapshot::{OomKill, Preference, Sandbox};
 use std::fs;
 use std::path::PathBuf;
 
@@ -244,6 +245,23 @@ fn of_whom_nothing_was_found_to_end_is_not_chosen_again_at_once() {
     state.found_empty(&key);
     assert_eq!(protected(&state, Boot::now()), Some(ProtectedReason::NothingRuns));
     assert_eq!(protected(&state, Boot::now().plus(EMPTY_FOR)), None);
+}
+
+/// The watchdog kills whom the loop has not chosen, and it is told whom.
+#[test]
+fn a_pod_has_a_name_though_it_is_not_on_its_way_out() {
+    let mut state = Fake::new().state(&Patterns::default());
+    let sandbox = Sandbox { id: "s".into(), pod_uid: "u".into(), ready: true, created_at: Time(1) };
+    let pod = PodSeen { sandbox, name: "shop/web".into(), is_static: false, cgroup: None };
+    state.observe_inventory(Inventory {
+        at: Boot(0),
+        pods: vec![pod],
+        containers: Vec::new(),
+        exited: Default::default(),
+        images: None,
+    });
+    let target = Target::Pod { uid: "u".into(), payloads: Vec::new() };
+    assert_eq!(state.key_of(&target).unwrap().name, "shop/web");
 }
 
 /// A fork bomb that was killed leaves zombies: nobody else is to be ended for task ids that only wait for their parent.

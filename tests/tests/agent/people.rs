@@ -1,6 +1,6 @@
 //! What people read: names that speak to a terminal are written out by every command, and an incident is decided again as it was.
 
-use crate::fake_node::{FakeNode, wait_for};
+use crate::fake_node::{FakeNode, PATIENCE, wait_for};
 use crate::lab::Lab;
 use crate::{config, ebb, start};
 use ebb_tests::runtime::Flavour;
@@ -9,7 +9,6 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 /// Turns the terminal red, moves up a line, rings, and writes backwards.
 const HOSTILE: &str = "evil\x1b[31m\x1b[1A\u{7}\u{9b}2J\u{202e}\nforged";
@@ -114,7 +113,7 @@ fn no_command_lets_a_name_speak_to_the_terminal() {
     });
     let mut stdout = String::new();
     while !stdout.contains("evil") {
-        stdout += &lines.recv_timeout(Duration::from_secs(10)).expect("a record that names it");
+        stdout += &lines.recv_timeout(PATIENCE).expect("a record that names it");
     }
     let pid = nix::unistd::Pid::from_raw(agent.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -1,11 +1,10 @@
 //! What the service manager hears of the whole agent.
 
-use crate::fake_node::{FakeNode, wait_for};
+use crate::fake_node::{FakeNode, PATIENCE, wait_for};
 use crate::{CONFIG, config, ebb, start_as};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 /// A service manager's socket.
 struct Manager {
@@ -19,7 +18,7 @@ impl Manager {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { _dir: dir, socket, path }
     }
 

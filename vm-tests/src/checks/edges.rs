@@ -1,6 +1,6 @@
 //! The rest of a node's life: process bombs, victims that vanish, the commands beside `run`.
 use crate::actors::Actor;
-use crate::agent::{Agent, EBB, is, name_of};
+use crate::agent::{Agent, EBB, is, name_of, victims};
 use crate::cgroup::Cgroup;
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
@@ -27,8 +27,7 @@ pub(crate) fn fork_bomb(test: &TestContext) -> Result<Outcome> {
     })?;
     bomb.actor.wait()?;
     agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
-    let victims = agent.victims();
-    agent.stop()?;
+    let victims = victims(&agent.stop()?);
     ensure!(!victims.is_empty(), "ebb did not act");
     ensure!(victims.iter().all(|v| v.ends_with("bomb.service")), "ebb acted on {victims:?}");
     scene.assert_peace()?;

@@ -156,8 +156,11 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
     })?;
     agent.records();
     agent.stop()?;
+    // A kill that waited for the runtime would wait for a deadline of seconds; the host of an emulated guest may hold up one of four for some part of one.
+    let best = |list: &[Duration]| list.iter().copied().min().unwrap_or_default();
     let slack = Duration::from_millis(100);
-    ensure!(worst(&hung) <= worst(&at_work) + slack, "{text}");
+    ensure!(best(&hung) <= best(&at_work) + slack, "{text}");
+    ensure!(worst(&hung) <= worst(&at_work) + 10 * slack, "{text}");
     Ok(Outcome::Passed)
 }
 

@@ -1,6 +1,6 @@
 //! Workloads that do what they can to be taken for something else, and what really is protected beside them: by real processes and a real cgroup tree.
 use crate::actors::Actor;
-use crate::agent::{Agent, Settings, is};
+use crate::agent::{Agent, Settings, is, victims};
 use crate::cgroup::Cgroup;
 use crate::init::SELF;
 use crate::node;
@@ -51,8 +51,7 @@ pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
             recovered.count() > nth
         })?;
     }
-    let victims = agent.victims();
-    agent.stop()?;
+    let victims = victims(&agent.stop()?);
     ensure!(victims.len() == rounds.len(), "ebb acted on {victims:?}");
     Ok(Outcome::Passed)
 }
@@ -156,8 +155,7 @@ fn lives(
             .any(|record| is(record, "notDone") && record.to_string().contains(refusal));
         ensure!(refused, "nobody was refused for {refusal}");
     }
-    let victims = agent.victims();
-    agent.stop()?;
+    let victims = victims(&agent.stop()?);
     ensure!(victims.iter().all(|v| v.ends_with("leak.service")), "ebb acted on {victims:?}");
     scene.assert_peace()?;
     Ok(Outcome::Passed)

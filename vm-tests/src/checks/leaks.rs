@@ -1,5 +1,5 @@
 //! Workloads that take memory until somebody stops them: it must be ebb, in time, and the right one.
-use crate::agent::{Agent, Settings, is, name_of};
+use crate::agent::{Agent, Settings, is, name_of, victims};
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
@@ -60,8 +60,8 @@ fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<
     })?;
     hog.actor.wait()?;
     let means = if hog.cgroup.has("cgroup.kill") { "cgroupKill" } else { "freezeAndSignal" };
-    let victims = agent.victims();
     let records = agent.stop()?;
+    let victims = victims(&records);
     tell(test, &records)?;
     ensure!(victims.iter().all(|v| v.ends_with("hog.service")), "ebb acted on {victims:?}");
     let acted = records.iter().find(|record| is(record, "acted")).context("ebb did not act")?;

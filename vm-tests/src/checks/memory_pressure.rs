@@ -1,5 +1,5 @@
 //! A slice that stalls for memory because of one service in it: with the default configuration nobody goes, and with `memoryPressure` that service alone.
-use crate::agent::{Agent, is};
+use crate::agent::{Agent, is, victims};
 use crate::cgroup::Cgroup;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::scene::{Scene, Workload};
@@ -46,8 +46,7 @@ pub(crate) fn hog_in_a_slice(test: &TestContext) -> Result<Outcome> {
     let has_none = |record: &&serde_json::Value| record.to_string().contains("pressure trigger of");
     let none = agent.records().iter().find(has_none).cloned();
     ensure!(none.is_none(), "the kernel grants no trigger: {none:?}");
-    let victims = agent.victims();
-    agent.stop()?;
+    let victims = victims(&agent.stop()?);
     ensure!(victims.len() == 1 && victims[0].contains("hog"), "ebb acted on {victims:?}");
     Ok(Outcome::Passed)
 }

@@ -1,5 +1,5 @@
 //! A leak on a node with swap: nothing happens to it while swap is free, and it alone is evicted when memory and swap are both short.
-use crate::agent::{Agent, is};
+use crate::agent::{Agent, is, victims};
 use crate::containerd::load;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::scene::{Scene, Workload};
@@ -89,8 +89,7 @@ fn leak(test: &TestContext) -> Result<Outcome> {
     runner::note(test, &format!("least swap seen: {} MiB of {SWAP}", least / MIB))?;
     agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
     scene.assert_peace()?;
-    let victims = agent.victims();
-    agent.stop()?;
+    let victims = victims(&agent.stop()?);
     ensure!(victims.len() == 1 && victims[0].contains("leak"), "ebb acted on {victims:?}");
     ensure!(least < SWAP * MIB / 4, "it went with {} MiB of swap free", least / MIB);
     Ok(Outcome::Passed)

@@ -11,6 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::Duration;
 
+/// What the wrong configuration has for a quantity.
+pub(super) const MISTAKE: &str = "plenty";
 /// How long the clock is wrong.
 const WRONG: Duration = Duration::from_secs(2);
 /// Cgroups that come and go in a flood: some more than a ring of 512 KiB has room for.
@@ -33,7 +35,8 @@ pub(super) fn cause(what: Disturbance, site: &Site, ebb: Pid, number: usize) -> 
         }
         Disturbance::Reload => agent::reconfigure(ebb, &fields(number), OWN),
         Disturbance::Refused => {
-            agent::reconfigure(ebb, "evictionHard:\n  memory.available: plenty\n", OWN)
+            let wrong = format!("evictionHard:\n  memory.available: {MISTAKE}\n");
+            agent::reconfigure(ebb, &wrong, OWN)
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
 use accounts::{Accounts, audit, is_calm};
 use anyhow::{Context, Result, ensure};
+use disturb::MISTAKE;
 use nix::unistd::Pid;
 use script::{Disturbance, Fault, Round, Script};
 use serde_json::Value;
@@ -82,7 +83,8 @@ struct Soak<'a> {
     oom_kills: u64,
     /// Pods that did wrong.
     played: Vec<String>,
-    refused: usize,
+    /// How often ebb was asked to read its configuration.
+    asked: usize,
     sizes: Vec<Size>,
     began: Instant,
 }
@@ -136,7 +138,7 @@ impl<'a> Soak<'a> {
             stay,
             oom_kills,
             played,
-            refused: 0,
+            asked: 0,
             sizes,
             began,
         })
@@ -152,10 +154,14 @@ impl<'a> Soak<'a> {
                 Fault::Fill(command) => format!("{command}; sleep 1000"),
             };
             let script = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {what}");
-            pods.push((name.clone(), self.pod(&name, &script)?));
+            let made: Vec<&Pod> = pods.iter().map(|(_, (pod, _))| pod).collect();
+            let pod = self.pod(&name, &script, &made)?;
+            pods.push((name, pod));
         }
-        let refused = |(what, _): &&(Disturbance, Duration)| *what == Disturbance::Refused;
-        self.refused += round.disturbances.iter().filter(refused).count();
+        let asks = |(what, _): &&(Disturbance, Duration)| {
+            matches!(what, Disturbance::Reload | Disturbance::Refused)
+        };
+        self.asked += round.disturbances.iter().filter(asks).count();
         let (site, ebb) = (&self.site, self.ebb);
         // With ebb stopped nobody is to need it.
         let (floods, others): (Vec<_>, Vec<_>) =
@@ -193,8 +199,10 @@ impl<'a> Soak<'a> {
         self.look(round.faults.len())
     }
 
-    /// A pod that waits for its gate. The runtime may have been killed a moment ago.
-    fn pod(&self, name: &str, script: &str) -> Result<(Pod, String)> {
+    /// A pod that waits for its gate beside those that do so already. The runtime may have been killed a moment ago.
+    fn pod(&self, name: &str, script: &str, made: &[&Pod]) -> Result<(Pod, String)> {
+        let made = made.iter().map(|pod| pod.sandbox.clone());
+        let stay: Vec<String> = self.stay.iter().cloned().chain(made).collect();
         let wanted = Wanted { name, script, volumes: &[("data", "{}")], ..Wanted::default() };
         let mut trouble = None;
         let run = wait::seldom_some(SOON, "a pod runs", || match self.site.run(&wanted) {
@@ -202,7 +210,7 @@ impl<'a> Soak<'a> {
             Err(error) => {
                 trouble = Some(error);
                 // Half of it may be there.
-                let _ = self.remove_all_but(&self.stay);
+                let _ = self.remove_all_but(&stay);
                 None
             }
         });
@@ -284,7 +292,7 @@ impl<'a> Soak<'a> {
 
     /// The verdict.
     fn end(self, rounds: usize) -> Result<Outcome> {
-        let Self { test, site, mut agent, ebb, played, refused, sizes, .. } = self;
+        let Self { test, site, mut agent, ebb, played, asked, sizes, .. } = self;
         let first = sizes.first().context("not one round")?;
         // What it had of the pods that are gone it lets go, if not at once.
         let few = || Size::of(ebb).is_ok_and(|now| now.descriptors <= first.descriptors + BUSY);
@@ -294,17 +302,12 @@ impl<'a> Soak<'a> {
         agent.records();
         let records = agent.stop()?;
         let books = audit(&records, &played)?;
-        let refusals = records.iter().filter(|record| {
-            is(record, "reloaded") && record.get("accepted") == Some(&Value::Bool(false))
-        });
-        // One that is mended before ebb has read it is never seen.
-        let refusals = refusals.count();
-        ensure!(refusals <= refused, "{refusals} configurations refused of {refused} wrong ones");
+        let refusals = refusals(&records, asked)?;
         let incidents = incidents(&books)?;
         let Accounts { crossed, evicted, lost, degraded, .. } = books;
         let last = sizes.last().map_or(0, |size| size.anon);
         let text = format!(
-            "{rounds} rounds, {crossed} episodes, {} of {} evictions right, {incidents} incident records, {lost} kernel events lost and {refusals} of {refused} wrong configurations refused; ebb had {} KiB after the first round and {last} after the last; degraded: {degraded:?}",
+            "{rounds} rounds, {crossed} episodes, {} of {} evictions right, {incidents} incident records, {lost} kernel events lost and {refusals} configurations refused of {asked} that were to be read; ebb had {} KiB after the first round and {last} after the last; degraded: {degraded:?}",
             evicted.len(),
             played.len(),
             first.anon
@@ -313,6 +316,23 @@ impl<'a> Soak<'a> {
         drop(site);
         Ok(Outcome::Passed)
     }
+}
+
+/// How many configurations were refused, each for the one mistake that is made here.
+///
+/// One that is mended before ebb has read it is never seen. One that is wrong is refused each time ebb is asked to read it, also by whoever asked for the right one whose place it has taken, and before that where ebb's own look at the file comes first.
+fn refusals(records: &[Value], asked: usize) -> Result<usize> {
+    let is_refusal = |record: &&Value| {
+        is(record, "reloaded") && record.get("accepted") == Some(&Value::Bool(false))
+    };
+    let refusals: Vec<&Value> = records.iter().filter(is_refusal).collect();
+    for refusal in &refusals {
+        let errors = refusal.get("errors").map(Value::to_string).unwrap_or_default();
+        ensure!(errors.contains(MISTAKE), "refused for something else: {refusal}");
+    }
+    let count = refusals.len();
+    ensure!(count <= 2 * asked, "{count} configurations refused of {asked} that were to be read");
+    Ok(count)
 }
 
 /// Every episode in which something was decided has its record, which says the same and is decided the same again. How many there are.
