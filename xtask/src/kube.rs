@@ -1,4 +1,4 @@
-//! `cargo xtask kube`: a real Kubernetes for the guests, from Debian's archive alone.
+//! `cargo xtask kube`: a real Kubernetes for the guests and for the tests of the cluster collector, from Debian's archive alone.
 //!
 //! ```text
 //! $KUBEBUILDER_ASSETS ──────────────────────────────────────────────────────────┐
@@ -20,7 +20,9 @@ use std::process::Command;
 mod recipe;
 
 /// What guests with a kubelet run.
-const NEEDED: [&str; 4] = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
+pub(crate) const GUESTS: [&str; 4] = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
+/// What the tests of the cluster collector cannot do without; a kube-controller-manager may be beside it.
+pub(crate) const CLUSTER: [&str; 2] = ["etcd", "kube-apiserver"];
 /// The ecosystem's name for a directory with the programs of a control plane.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
@@ -41,35 +43,35 @@ const SERIES: &str = "1.20.";
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> Result<()> {
-    let dir = assets()?;
+    let dir = assets(&GUESTS)?;
     println!("kube: {}", dir.display());
     Ok(())
 }
 
-/// The directory with the programs: the one that `$KUBEBUILDER_ASSETS` names, else the one in the cache, which is made
+/// The directory with the programs that are needed: the one that `$KUBEBUILDER_ASSETS` names, else the one in the cache, which is made
 /// when it is not there.
 ///
 /// # Errors
 /// When a program is missing in `$KUBEBUILDER_ASSETS`, the archive has no such source package any more, or the build
 /// fails.
-pub(crate) fn assets() -> Result<PathBuf> {
+pub(crate) fn assets(needed: &[&str]) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os(ASSETS) {
         let dir = PathBuf::from(dir);
-        let missing = missing(&dir);
+        let missing = missing(&dir, needed);
         ensure!(
             missing.is_empty(),
             "{ASSETS} is {}, which lacks {}: put them there, or unset {ASSETS} to have all of them made from Debian's source package",
             dir.display(),
             missing.join(", ")
         );
-        println!("kube: {} of {ASSETS}, {}", NEEDED.join(", "), dir.display());
+        println!("kube: {} of {ASSETS}, {}", needed.join(", "), dir.display());
         return Ok(dir);
     }
     let inputs = Inputs::resolve()?;
     let home = sh::cache()?.join("kube");
     let dir = home.join(sh::sha256(inputs.describe().as_bytes())?);
     // It takes minutes: whoever comes second waits, and finds it made.
-    let _lock = Lock::take(&home.join("lock"), "the Kubernetes of the guests")?;
+    let _lock = Lock::take(&home.join("lock"), "the Kubernetes of the tests")?;
     if !dir.exists() {
         inputs.make(&dir)?;
     }
@@ -79,14 +81,14 @@ pub(crate) fn assets() -> Result<PathBuf> {
 
 /// What the programs that guests run are, as a part of a cache key.
 pub(crate) fn sums(dir: &Path) -> Result<String> {
-    sh::read(Command::new("sha256sum").current_dir(dir).args(NEEDED))
+    sh::read(Command::new("sha256sum").current_dir(dir).args(GUESTS))
 }
 
 /// Copy the programs that guests run to where guests look for them, below a root directory.
 pub(crate) fn install(dir: &Path, root: &Path) -> Result<()> {
     let to = root.join(ebb_vm_protocol::KUBERNETES.trim_start_matches('/'));
     fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
-    for name in NEEDED {
+    for name in GUESTS {
         let from = dir.join(name);
         fs::copy(&from, to.join(name))
             .with_context(|| format!("cannot copy {}", from.display()))?;
@@ -94,9 +96,9 @@ pub(crate) fn install(dir: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What guests need and this directory does not have.
-fn missing(dir: &Path) -> Vec<&'static str> {
-    NEEDED.into_iter().filter(|name| !dir.join(name).is_file()).collect()
+/// What is needed and this directory does not have.
+fn missing<'a>(dir: &Path, needed: &[&'a str]) -> Vec<&'a str> {
+    needed.iter().copied().filter(|name| !dir.join(name).is_file()).collect()
 }
 
 /// Everything that the programs are made from, by exact version.
@@ -115,7 +117,7 @@ impl Inputs {
         let source = SourceSuite::open(suite)?.upstream(package)?.with_context(|| {
             format!(
                 "{suite} has no source package {package} any more: set {ASSETS} to a directory with {}",
-                NEEDED.join(", ")
+                GUESTS.join(", ")
             )
         })?;
         let version = upstream_version(&source.version);
@@ -123,7 +125,7 @@ impl Inputs {
             bail!(
                 "the source package {package} of {suite} is {}, and the recipe is for {SERIES}x: set {ASSETS} to a directory with {}",
                 source.version,
-                NEEDED.join(", ")
+                GUESTS.join(", ")
             );
         }
         let newest = |suite: &str, package: &str| -> Result<String> {
@@ -169,7 +171,7 @@ impl Inputs {
             self.take_built(partial)?;
             println!("kube: building Kubernetes {}, some minutes of all cores, once", self.version);
             recipe::build(&sources, &work, partial)?;
-            let missing = missing(partial);
+            let missing = missing(partial, &GUESTS);
             ensure!(missing.is_empty(), "the build made no {}", missing.join(", "));
             fs::write(partial.join("inputs"), self.describe()).context("cannot note the inputs")
         })?;
@@ -215,9 +217,9 @@ mod tests {
         for name in ["etcd", "kube-apiserver", "kubectl"] {
             fs::write(dir.join(name), "").unwrap();
         }
-        let lacking = missing(&dir);
+        let lacking = missing(&dir, &GUESTS);
         fs::write(dir.join("kubelet"), "").unwrap();
-        let complete = missing(&dir);
+        let complete = missing(&dir, &GUESTS);
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(lacking, ["kubelet"]);
         assert!(complete.is_empty());

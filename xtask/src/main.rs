@@ -6,6 +6,7 @@ mod alone;
 mod bench;
 mod bpf;
 mod build;
+mod cluster;
 mod debs;
 mod demo;
 mod fuzz;
@@ -36,6 +37,8 @@ enum Command {
     Bpf(bpf::Args),
     /// Build the agent as it is shipped: optimised, static, with its BPF programs.
     Build(build::Args),
+    /// Run the cluster collector and kube-controller-manager on a real control plane, on this host.
+    Cluster(cluster::Args),
     /// Show ebb's main job on a real kernel: a leak beside services, ended in time.
     Demo(demo::Args),
     /// Run each fuzz target for a bounded time.
@@ -46,7 +49,7 @@ enum Command {
     Image(image::Args),
     /// Ask each kernel of the matrix which way is live for what ebb does, and keep the answers in docs/kernels.md.
     Kernels,
-    /// Make the Kubernetes that guests run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
+    /// Make the Kubernetes that guests and the tests of the cluster collector run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
     Kube(kube::Args),
     /// Regenerate the code of the wire protocols from cri/proto.
     Proto(proto::Args),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Build(args) => build::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),

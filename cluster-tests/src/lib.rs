@@ -1,0 +1,18 @@
+//! A real control plane on this host, the collectors that act on it, and the client that looks at what they did.
+//!
+//! ```text
+//! Plane        etcd + kube-apiserver, one for a test binary
+//!   ├─ Running     kube-controller-manager or `ebb controller`, one at a time
+//!   └─ Api         plain JSON over HTTPS
+//! ```
+//! The programs are those of a directory: `cargo xtask cluster` makes it and names it in [`ASSETS`].
+//! The cases are in `tests/cluster`.
+
+pub mod api;
+mod children;
+pub mod collector;
+pub mod plane;
+pub mod wait;
+
+/// The variable with the directory of `etcd`, `kube-apiserver` and `kube-controller-manager`.
+pub const ASSETS: &str = "EBB_CLUSTER_ASSETS";

@@ -1,0 +1,156 @@
+//! Pod GC, case by case.
+use crate::Case;
+use crate::kinds::Kind;
+use crate::world::{KEEP, Made, World};
+use anyhow::{Result, ensure};
+use ebb_cluster_tests::collector::TERMINATED;
+use serde_json::{Value, json};
+
+pub(crate) const CASES: [Case; 7] = [
+    ("above_the_threshold_the_oldest_terminated_pods_go", terminated),
+    ("above_the_threshold_evicted_pods_go_first", evicted),
+    ("pods_of_a_node_that_is_gone_go", orphaned),
+    ("a_finalizer_keeps_a_pod_of_a_node_that_is_gone", orphaned_with_finalizer),
+    ("a_succeeded_pod_of_a_node_that_is_gone_keeps_its_phase", orphaned_succeeded),
+    ("a_terminating_pod_that_was_never_scheduled_is_failed", unscheduled),
+    ("terminating_pods_go_from_a_node_that_is_out_of_service", out_of_service),
+];
+
+/// What is in the program of a kube-controller-manager that writes the phase and the condition DisruptionTarget.
+const MARKS: &str = "DeletionByPodGC";
+/// Of one that has evicted pods go first.
+const EVICTED_FIRST: &str = "byEvictionAndCreationTimestamp";
+/// Of one that knows this taint.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+fn pod(world: &World, name: &str, node: Option<&str>, finalizers: &[&str]) -> Result<Made> {
+    let mut body = Kind::Pod.body();
+    if let Some(node) = node {
+        body["spec"]["nodeName"] = json!(node);
+    }
+    world.make_from(Kind::Pod, name, body, &[], finalizers)
+}
+
+/// A name for a node; nobody else's.
+fn node_name(world: &World, name: &str) -> String {
+    format!("{}-{name}", world.namespace)
+}
+
+fn node(world: &World, name: &str, is_ready: bool, taints: &Value) -> Result<String> {
+    let name = node_name(world, name);
+    let node = json!({"metadata": {"name": name}, "spec": {"taints": taints}});
+    world.api.create("/api/v1/nodes", &node)?;
+    let status = if is_ready { "True" } else { "Unknown" };
+    let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+    world.api.merge(&format!("/api/v1/nodes/{name}/status"), &patch)?;
+    Ok(name)
+}
+
+/// One more than may stay, and another one, the oldest first.
+fn more_than_may_stay(world: &World, node: &str) -> Result<Vec<Made>> {
+    (1..=TERMINATED + 2).map(|at| pod(world, &format!("p{at}"), Some(node), &[])).collect()
+}
+
+fn terminated(world: &World) -> Result<()> {
+    let _alone = world.session.terminates_many();
+    let node = node(world, "node", true, &json!([]))?;
+    let pods = more_than_may_stay(world, &node)?;
+    pod(world, "running", Some(&node), &[])?;
+    for (pod, phase) in pods.iter().zip(["Succeeded", "Failed"].iter().cycle()) {
+        world.set_status(pod, &json!({"phase": phase}))?;
+    }
+    world.stays(&["p3", "p4", "p5", "p6", "running"])
+}
+
+fn evicted(world: &World) -> Result<()> {
+    let _alone = world.session.terminates_many();
+    let node = node(world, "node", true, &json!([]))?;
+    let pods = more_than_may_stay(world, &node)?;
+    for pod in pods.iter().rev() {
+        let is_last = pod.name == "p6";
+        let reason = if is_last { "Evicted" } else { "Error" };
+        world.set_status(pod, &json!({"phase": "Failed", "reason": reason}))?;
+    }
+    let is_first = world.does(EVICTED_FIRST)?;
+    world.stays(if is_first { &["p2", "p3", "p4", "p5"] } else { &["p3", "p4", "p5", "p6"] })
+}
+
+fn orphaned(world: &World) -> Result<()> {
+    let here = node(world, "here", true, &json!([]))?;
+    pod(world, "here", Some(&here), &[])?;
+    pod(world, "waiting", None, &[])?;
+    let orphan = pod(world, "orphan", Some(&node_name(world, "gone")), &[])?;
+    world.set_status(&orphan, &json!({"phase": "Running"}))?;
+    pod(world, "orphan-pending", Some(&node_name(world, "gone")), &[])?;
+    world.stays(&["here", "waiting"])
+}
+
+fn orphaned_with_finalizer(world: &World) -> Result<()> {
+    let _shared = world.session.terminates_one();
+    let orphan = pod(world, "orphan", Some(&node_name(world, "gone")), &[KEEP])?;
+    world.set_status(&orphan, &json!({"phase": "Running"}))?;
+    world.stays(&["orphan with example.com/keep terminating"])?;
+    let now = world.read(&orphan)?;
+    let grace = &now["metadata"]["deletionGracePeriodSeconds"];
+    ensure!(*grace == 0, "its grace is {grace}");
+    if world.does(MARKS)? {
+        is_marked(&now, "PodGC: node no longer exists")?;
+    }
+    world.set_finalizers(&orphan, &[])?;
+    world.becomes(&[])
+}
+
+fn orphaned_succeeded(world: &World) -> Result<()> {
+    let _shared = world.session.terminates_one();
+    let orphan = pod(world, "orphan", Some(&node_name(world, "gone")), &[KEEP])?;
+    world.set_status(&orphan, &json!({"phase": "Succeeded"}))?;
+    world.stays(&["orphan with example.com/keep terminating"])?;
+    let phase = &world.read(&orphan)?["status"]["phase"];
+    ensure!(*phase == "Succeeded", "its phase is {phase}");
+    Ok(())
+}
+
+fn unscheduled(world: &World) -> Result<()> {
+    let _shared = world.session.terminates_one();
+    let waiting = pod(world, "waiting", None, &[KEEP])?;
+    world.delete_with(&waiting, &json!({}))?;
+    world.stays(&["waiting with example.com/keep terminating"])?;
+    if world.does(MARKS)? {
+        world.until(&waiting, "it is Failed", |now| now["status"]["phase"] == "Failed")?;
+    }
+    world.set_finalizers(&waiting, &[])?;
+    world.becomes(&[])
+}
+
+fn out_of_service(world: &World) -> Result<()> {
+    let taint = |key| json!([{"key": key, "value": "nodeshutdown", "effect": "NoExecute"}]);
+    let out = taint(OUT_OF_SERVICE);
+    let other = taint("node.kubernetes.io/unreachable");
+    for (name, is_ready, taints) in
+        [("out", false, &out), ("ready", true, &out), ("not-out", false, &other)]
+    {
+        let node = node(world, name, is_ready, taints)?;
+        let terminating = pod(world, name, Some(&node), &[])?;
+        pod(world, &format!("{name}-runs"), Some(&node), &[])?;
+        world.delete_with(&terminating, &json!({"gracePeriodSeconds": 300}))?;
+    }
+    let mut left =
+        vec!["not-out terminating", "not-out-runs", "out-runs", "ready terminating", "ready-runs"];
+    if !world.does(OUT_OF_SERVICE)? {
+        left.insert(2, "out terminating");
+        left.sort_unstable();
+    }
+    world.stays(&left)
+}
+
+/// Its phase is Failed, and the condition DisruptionTarget says why.
+fn is_marked(pod: &Value, message: &str) -> Result<()> {
+    let status = &pod["status"];
+    ensure!(status["phase"] == "Failed", "its phase is {}", status["phase"]);
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let target = conditions.into_iter().find(|one| one["type"] == "DisruptionTarget");
+    let said = target.map(|one| (&one["status"], &one["reason"], &one["message"]));
+    let expected = (&json!("True"), &json!("DeletionByPodGC"), &json!(message));
+    ensure!(said == Some(expected), "its condition DisruptionTarget is {said:?}");
+    Ok(())
+}

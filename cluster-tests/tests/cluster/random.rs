@@ -1,0 +1,365 @@
+//! Random sequences of operations, played under one collector and then under the other: what is left is the same.
+//!
+//! Many sequences are played at once, each in a namespace of its own, step by step: after each step all of them wait
+//! until the collector has done what there is to do. So what is left does not hang on who was faster, and is compared
+//! after each step. `EBB_SEED` plays the same again, `EBB_SEQUENCES` says how many.
+use crate::Alone;
+use crate::kinds::Kind;
+use crate::session::Session;
+use crate::shrink;
+use crate::state;
+use crate::world::{KEEP, items};
+use anyhow::{Context, Result, bail};
+use ebb_cluster_tests::api::{Api, Policy};
+use ebb_cluster_tests::collector::Collector;
+use ebb_cluster_tests::wait;
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub(crate) const TEST: Alone = ("random_sequences_end_alike", end_alike);
+
+const SEQUENCES: usize = 500;
+const STEPS: usize = 9;
+/// The objects that a sequence is about, by their kind.
+const OBJECTS: [Kind; 5] =
+    [Kind::ConfigMap, Kind::Secret, Kind::Gadget, Kind::ConfigMap, Kind::Secret];
+const KINDS: [Kind; 3] = [Kind::ConfigMap, Kind::Secret, Kind::Gadget];
+const FINALIZERS: [(&str, f64); 3] = [(KEEP, 0.2), ("orphan", 0.12), ("foregroundDeletion", 0.08)];
+/// Until a collector has done what one step of all sequences gives it to do.
+const SETTLES_IN: Duration = Duration::from_secs(120);
+/// Requests at once.
+const CLIENTS: usize = 8;
+const SEQUENCE: &str = "tests.ebb.dev/sequence";
+
+/// Which object, and whether the reference to it blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reference {
+    to: usize,
+    blocks: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Operation {
+    Create { at: usize, owners: Vec<Reference>, finalizers: Vec<&'static str> },
+    Delete { at: usize, policy: Policy },
+    SetOwners { at: usize, owners: Vec<Reference> },
+    SetFinalizers { at: usize, finalizers: Vec<&'static str> },
+}
+
+pub(crate) type Sequence = Vec<Operation>;
+/// After each step: how the operation was answered, and a line for each object that is left.
+pub(crate) type Trace = Vec<Vec<String>>;
+
+fn end_alike(session: &Session) -> Result<()> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>()).transpose();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("no clock")?;
+    let seed = number("EBB_SEED").context("EBB_SEED is no number")?;
+    let seed = seed.unwrap_or(u64::from(now.subsec_nanos()));
+    let count = number("EBB_SEQUENCES").context("EBB_SEQUENCES is no number")?;
+    let count = count.map_or(Ok(SEQUENCES), usize::try_from)?;
+    eprintln!("{count} random sequences of {STEPS} steps: EBB_SEED={seed}");
+    let mut random = Rng::with_seed(seed);
+    let sequences: Vec<Sequence> = (0..count).map(|_| sequence(&mut random)).collect();
+    let [kcm, ebb] = play_both(session, &sequences)?;
+    let different: Vec<usize> = (0..count).filter(|&at| kcm[at] != ebb[at]).collect();
+    let Some(&first) = different.first() else { return Ok(()) };
+    eprintln!("{} of {count} differ; dropping operations from the first", different.len());
+    let found = shrink::shrink(session, sequences[first].clone())?;
+    let found = found.unwrap_or_else(|| {
+        let said = "did not differ when it was played again";
+        shrink::Difference::new(&sequences[first], &kcm[first], &ebb[first]).noting(said)
+    });
+    bail!("{} of {count} sequences differ (EBB_SEED={seed}); {found}", different.len())
+}
+
+/// Plays sequences under one collector and then under the other.
+pub(crate) fn play_both(session: &Session, sequences: &[Sequence]) -> Result<[Vec<Trace>; 2]> {
+    let play = |collector| {
+        let begun = Instant::now();
+        let traces = Play::new(session, collector, sequences)?.run()?;
+        eprintln!("{collector:?}: {} sequences, {} s", sequences.len(), begun.elapsed().as_secs());
+        Ok::<_, anyhow::Error>(traces)
+    };
+    Ok([play(Collector::Kcm)?, play(Collector::Ebb)?])
+}
+
+/// Sequences on their way, each in its namespace.
+struct Play<'a> {
+    api: Api,
+    run: String,
+    actors: Vec<Actor<'a>>,
+}
+
+struct Actor<'a> {
+    sequence: &'a Sequence,
+    namespace: String,
+    /// Of the object that was made last under each name.
+    uids: [Option<String>; OBJECTS.len()],
+    trace: Trace,
+}
+
+impl<'a> Play<'a> {
+    fn new(session: &Session, collector: Collector, sequences: &'a [Sequence]) -> Result<Self> {
+        session.run(collector)?;
+        let api = session.api()?;
+        let run = session.namespace(&api)?;
+        let actor = |sequence| {
+            let namespace = session.namespace(&api)?;
+            Ok(Actor { sequence, namespace, uids: Default::default(), trace: vec![] })
+        };
+        let actors = sequences.iter().map(actor).collect::<Result<_>>()?;
+        Ok(Self { api, run, actors })
+    }
+
+    fn run(mut self) -> Result<Vec<Trace>> {
+        let steps = self.actors.iter().map(|actor| actor.sequence.len()).max().unwrap_or(0);
+        for step in 0..steps {
+            let (api, run) = (&self.api, &self.run);
+            all(&mut self.actors, |actor| {
+                let Some(operation) = actor.sequence.get(step) else { return Ok(()) };
+                let answer = actor.operate(api, run, operation)?;
+                actor.trace.push(vec![format!("answered {answer}")]);
+                Ok(())
+            })?;
+            let mut left = self.settle_all()?;
+            for actor in self.actors.iter_mut().filter(|actor| actor.trace.len() > step) {
+                let lines = left.remove(&actor.namespace).unwrap_or_default();
+                actor.trace[step].extend(lines);
+            }
+        }
+        self.clear()?;
+        Ok(self.actors.into_iter().map(|actor| actor.trace).collect())
+    }
+
+    /// Waits until nothing changes any more, and not either when the collector looks again at all that wait.
+    ///
+    /// kube-controller-manager deletes what comes to be a dependent of an object that waits for its dependents only when
+    /// it looks at that object again: when a dependent goes, or at its next start.
+    fn settle_all(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut left = self.settle()?;
+        loop {
+            self.nudge()?;
+            let now = self.settle()?;
+            if now == left {
+                return Ok(by_namespace(&now));
+            }
+            left = now;
+        }
+    }
+
+    /// Makes and deletes a dependent of each object that waits for its dependents.
+    fn nudge(&self) -> Result<()> {
+        let mut objects = self.objects()?;
+        objects
+            .retain(|(_, object)| state::line(object).contains("foregroundDeletion terminating"));
+        all(&mut objects, |(kind, object)| {
+            let metadata = &object["metadata"];
+            let path = Kind::Secret.path(metadata["namespace"].as_str().unwrap_or_default());
+            let owner = json!({
+                "apiVersion": kind.api_version(), "kind": kind.name(),
+                "name": metadata["name"], "uid": metadata["uid"],
+            });
+            let nudge = json!({"metadata": {"generateName": "nudge-", "ownerReferences": [owner]}});
+            let made = self.api.create(&path, &nudge)?;
+            let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+            // Which the collector may do first.
+            self.api.ask("DELETE", &path, Some(&Policy::Background.options())).map(drop)
+        })
+    }
+
+    /// Waits until nothing changes while an object that is garbage is made and collected; what is left.
+    fn settle(&self) -> Result<Vec<(Kind, Value)>> {
+        let mut before = self.objects()?;
+        wait::until_some(
+            SETTLES_IN,
+            || "nothing changes any more".into(),
+            || {
+                self.collects()?;
+                let now = self.objects()?;
+                let is_settled = now == before;
+                before = now;
+                Ok(is_settled.then(|| before.clone()))
+            },
+        )
+    }
+
+    fn collects(&self) -> Result<()> {
+        let path = Kind::Secret.path(&self.run);
+        let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "never", "uid": "never"});
+        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [owner]}});
+        let made = self.api.create(&path, &garbage)?;
+        let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+        wait::until_some(
+            SETTLES_IN,
+            || "garbage is collected".into(),
+            || Ok((self.api.ask("GET", &path, None)?.0 == 404).then_some(())),
+        )
+    }
+
+    /// All objects of all sequences.
+    fn objects(&self) -> Result<Vec<(Kind, Value)>> {
+        let mut objects = Vec::new();
+        for kind in KINDS {
+            let path = format!("{}?labelSelector={SEQUENCE}={}", kind.everywhere(), self.run);
+            let list = self.api.get(&path)?;
+            objects.extend(items(&list).map(|object| (kind, object.clone())));
+        }
+        Ok(objects)
+    }
+
+    fn clear(&self) -> Result<()> {
+        let mut objects = self.objects()?;
+        all(&mut objects, |(kind, object)| {
+            let metadata = &object["metadata"];
+            let namespace = metadata["namespace"].as_str().unwrap_or_default();
+            let path = format!(
+                "{}/{}",
+                kind.path(namespace),
+                metadata["name"].as_str().unwrap_or_default()
+            );
+            let bare = json!({"metadata": {"finalizers": null, "ownerReferences": null}});
+            self.api.ask("PATCH", &path, Some(&bare))?;
+            self.api.ask("DELETE", &path, Some(&Policy::Background.options()))?;
+            Ok(())
+        })
+    }
+}
+
+impl Actor<'_> {
+    /// Does one operation; how it was answered.
+    fn operate(&mut self, api: &Api, run: &str, operation: &Operation) -> Result<u16> {
+        let path = |at: usize| format!("{}/{}", OBJECTS[at].path(&self.namespace), name(at));
+        let (answer, _) = match operation {
+            Operation::Create { at, owners, finalizers } => {
+                let kind = OBJECTS[*at];
+                let object = json!({
+                    "apiVersion": kind.api_version(), "kind": kind.name(),
+                    "metadata": {
+                        "name": name(*at), "labels": {SEQUENCE: run},
+                        "ownerReferences": self.references(owners), "finalizers": finalizers,
+                    },
+                });
+                let (status, made) = api.ask("POST", &kind.path(&self.namespace), Some(&object))?;
+                if status == 201 {
+                    self.uids[*at] = made["metadata"]["uid"].as_str().map(str::to_owned);
+                }
+                (status, made)
+            }
+            Operation::Delete { at, policy } => {
+                api.ask("DELETE", &path(*at), Some(&policy.options()))?
+            }
+            Operation::SetOwners { at, owners } => {
+                let patch = json!({"metadata": {"ownerReferences": self.references(owners)}});
+                api.ask("PATCH", &path(*at), Some(&patch))?
+            }
+            Operation::SetFinalizers { at, finalizers } => {
+                let patch = json!({"metadata": {"finalizers": finalizers}});
+                api.ask("PATCH", &path(*at), Some(&patch))?
+            }
+        };
+        Ok(answer)
+    }
+
+    fn references(&self, owners: &[Reference]) -> Vec<Value> {
+        let reference = |&Reference { to, blocks }: &Reference| {
+            let never = format!("never-{to}");
+            json!({
+                "apiVersion": OBJECTS[to].api_version(), "kind": OBJECTS[to].name(),
+                "name": name(to), "uid": self.uids[to].as_ref().unwrap_or(&never),
+                "blockOwnerDeletion": blocks,
+            })
+        };
+        owners.iter().map(reference).collect()
+    }
+}
+
+fn name(at: usize) -> String {
+    format!("o{at}")
+}
+
+/// Lines of what is left.
+fn by_namespace(objects: &[(Kind, Value)]) -> BTreeMap<String, Vec<String>> {
+    let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (_, object) in objects {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        left.entry(namespace.to_owned()).or_default().push(state::line(object));
+    }
+    left.values_mut().for_each(|lines| lines.sort());
+    left
+}
+
+/// Does the same for each, several at once.
+fn all<T: Send>(things: &mut [T], each: impl Fn(&mut T) -> Result<()> + Sync) -> Result<()> {
+    let share = things.len().div_ceil(CLIENTS).max(1);
+    std::thread::scope(|scope| {
+        let work = |chunk: &mut [T]| chunk.iter_mut().try_for_each(&each);
+        let threads: Vec<_> =
+            things.chunks_mut(share).map(|chunk| scope.spawn(move || work(chunk))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| bail!("a thread of the test panicked"))
+        })
+    })
+}
+
+fn sequence(random: &mut Rng) -> Sequence {
+    // Without objects there is nothing to do something to.
+    (0..STEPS).map(|step| operation(random, step < 3)).collect()
+}
+
+fn operation(random: &mut Rng, creates: bool) -> Operation {
+    let at = random.usize(..OBJECTS.len());
+    match random.u8(..100) {
+        kind if creates || kind < 30 => {
+            Operation::Create { at, owners: references(random), finalizers: finalizers(random) }
+        }
+        30..65 => {
+            let policies = [Policy::Unsaid, Policy::Background, Policy::Foreground, Policy::Orphan];
+            Operation::Delete { at, policy: policies[random.usize(..policies.len())] }
+        }
+        65..82 => Operation::SetOwners { at, owners: references(random) },
+        _ => Operation::SetFinalizers { at, finalizers: finalizers(random) },
+    }
+}
+
+/// None, one, or two of different owners; at times the object itself.
+fn references(random: &mut Rng) -> Vec<Reference> {
+    let count = [0, 1, 1, 1, 2, 2][random.usize(..6)];
+    let mut owners: Vec<usize> = (0..OBJECTS.len()).collect();
+    random.shuffle(&mut owners);
+    owners.into_iter().take(count).map(|to| Reference { to, blocks: random.bool() }).collect()
+}
+
+fn finalizers(random: &mut Rng) -> Vec<&'static str> {
+    FINALIZERS
+        .into_iter()
+        .filter(|&(_, often)| random.f64() < often)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owners = |owners: &[Reference]| {
+            let word = |owner: &Reference| {
+                format!("{}{}", name(owner.to), if owner.blocks { "!" } else { "" })
+            };
+            owners.iter().map(word).collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Self::Create { at, owners: of, finalizers } => {
+                let kind = OBJECTS[*at].name();
+                write!(f, "create {kind} {} of [{}] with {finalizers:?}", name(*at), owners(of))
+            }
+            Self::Delete { at, policy } => write!(f, "delete {} {policy:?}", name(*at)),
+            Self::SetOwners { at, owners: of } => {
+                write!(f, "set owners of {} to [{}]", name(*at), owners(of))
+            }
+            Self::SetFinalizers { at, finalizers } => {
+                write!(f, "set finalizers of {} to {finalizers:?}", name(*at))
+            }
+        }
+    }
+}

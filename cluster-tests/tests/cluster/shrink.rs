@@ -1,0 +1,66 @@
+//! From a sequence that ends otherwise under ebb to one without an operation that it could do without.
+//!
+//! All candidates of a round, each with one operation less, are played at once.
+use crate::random::{Sequence, Trace, play_both};
+use crate::session::Session;
+use anyhow::Result;
+use std::fmt;
+
+/// A sequence, and how it was played by each.
+pub(crate) struct Difference {
+    sequence: Sequence,
+    kcm: Trace,
+    ebb: Trace,
+    note: Option<&'static str>,
+}
+
+/// A shortest one that differs; `None` when the whole one does not when it is played again.
+pub(crate) fn shrink(session: &Session, whole: Sequence) -> Result<Option<Difference>> {
+    let mut shortest = first_that_differs(session, vec![whole])?;
+    while let Some(found) = &shortest {
+        let without = |at: usize| {
+            let mut sequence = found.sequence.clone();
+            sequence.remove(at);
+            sequence
+        };
+        let candidates = (0..found.sequence.len()).map(without).collect();
+        match first_that_differs(session, candidates)? {
+            None => break,
+            shorter => shortest = shorter,
+        }
+    }
+    Ok(shortest)
+}
+
+fn first_that_differs(session: &Session, candidates: Vec<Sequence>) -> Result<Option<Difference>> {
+    let [kcm, ebb] = play_both(session, &candidates)?;
+    let played = candidates.into_iter().zip(kcm.into_iter().zip(ebb));
+    let mut different = played.filter(|(_, (kcm, ebb))| kcm != ebb);
+    Ok(different.next().map(|(sequence, (kcm, ebb))| Difference::new(&sequence, &kcm, &ebb)))
+}
+
+impl Difference {
+    pub(crate) fn new(sequence: &Sequence, kcm: &Trace, ebb: &Trace) -> Self {
+        Self { sequence: sequence.clone(), kcm: kcm.clone(), ebb: ebb.clone(), note: None }
+    }
+
+    pub(crate) fn noting(self, note: &'static str) -> Self {
+        Self { note: Some(note), ..self }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.note.unwrap_or("the shortest found:"))?;
+        for (step, operation) in self.sequence.iter().enumerate() {
+            writeln!(f, "  {operation}")?;
+            let (kcm, ebb) = (&self.kcm[step], &self.ebb[step]);
+            if kcm == ebb {
+                writeln!(f, "      both {kcm:?}")?;
+            } else {
+                writeln!(f, "      kcm  {kcm:?}\n      ebb  {ebb:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
