@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod complete;
 mod configured;
+mod controller;
 mod events;
 mod gc;
 mod images;
@@ -72,12 +73,14 @@ enum Command {
     Gc(gc::Args),
     /// The cgroups of pods: what Kubernetes' rules demand, where this node differs, and putting that right.
     Cgroups(cgroups::Args),
-    /// Show owners and dependents of an object of a saved cluster, and what deleting it would do.
+    /// Show owners and dependents of an object of a cluster, live or saved, and what deleting it would do.
     Graph(cluster::graph::Args),
-    /// Say why an object of a saved cluster is still there, and what would release it.
+    /// Say why an object of a cluster, live or saved, is still there, and what would release it.
     Explain(cluster::explain::Args),
-    /// Find what does not move by itself in a saved cluster: deletions that do not end, cycles, references that cannot be right.
+    /// Find what does not move by itself in a cluster, live or saved: deletions that do not end, cycles, references that cannot be right.
     Stuck(cluster::stuck::Args),
+    /// Collect what the owners of a cluster's objects leave behind, and pods that nobody else takes away; only says what it would do unless --enforce is given.
+    Controller(controller::Args),
     /// Print a shell completion script or the manual: a page for each command.
     Complete(complete::Args),
 }
@@ -141,6 +144,7 @@ fn main() -> ExitCode {
         Command::Graph(args) => cluster::graph::run(&args),
         Command::Explain(args) => cluster::explain::run(&args),
         Command::Stuck(args) => cluster::stuck::run(&args),
+        Command::Controller(args) => controller::run(&args),
         Command::Complete(args) => complete::run(&args),
     };
     match result {

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 };
                 let claimed = format!("{} {}", owner.kind, owner.name);
                 let known = match &owner.standing {
-                    Standing::Doubtful(found) => doubt(found),
+                    Standing::Doubtful(found) => doubt(&cluster, found),
                     other => words(other).to_owned(),
                 };
                 lines.push(format!("  owner {claimed}: {known}{across}"));

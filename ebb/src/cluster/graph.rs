@@ -161,9 +161,9 @@ fn lines(cluster: &Cluster, uid: &Uid, cascade: Option<&Cascade>) -> Vec<String>
     let mut lines = vec![name(cluster, uid)];
     if let Some(object) = cluster.graph.object(uid) {
         let owners = object.owners.iter().map(|owner| {
-            let file =
-                if cluster.graph.object(&owner.uid).is_none() { " (not in the file)" } else { "" };
-            format!("  owner {} {}{file}", owner.kind, owner.name)
+            let is_there = cluster.graph.object(&owner.uid).is_some();
+            let absent = if is_there { String::new() } else { format!(" ({})", cluster.absent()) };
+            format!("  owner {} {}{absent}", owner.kind, owner.name)
         });
         lines.extend(owners);
     }

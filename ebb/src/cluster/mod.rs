@@ -1,7 +1,8 @@
-//! Commands on a saved cluster: what `kubectl get … -A -o json` printed, judged by the collector's own graph.
+//! Commands on a cluster, live or saved: what the API server lists, or `kubectl get … -A -o json` printed, judged by the collector's own graph.
 //!
 //! ```text
-//!  FILE ─► read (checked) ─► Cluster { graph } ─► graph · explain · stuck
+//!  FILE ───────► read (checked) ─┐
+//!  API server ─► list ───────────┴─► Cluster { graph } ─► graph · explain · stuck
 //! ```
 //! A file is a point in time, and complete for the kinds that are in it: of owners of other kinds nothing is known, and that is said.
 
@@ -17,7 +18,64 @@ use read::Cluster;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Which object of which file.
+/// Which API server, and as whom.
+#[derive(Debug, clap::Args)]
+pub(super) struct Server {
+    /// How to reach the cluster and as whom; else $KUBECONFIG, else ~/.kube/config, else the service account of this pod.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig; else its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl Server {
+    /// A client.
+    pub(super) async fn connect(&self) -> anyhow::Result<ebb_kube::Api> {
+        Ok(ebb_kube::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?)
+    }
+}
+
+/// Where the cluster is.
+#[derive(Debug, clap::Args)]
+struct Source {
+    /// A saved cluster, what `kubectl get KINDS -A -o json` printed: a List of whole objects or of their metadata; `-` is standard input. Without it, the live cluster.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Source {
+    /// The cluster as it is now, or as it was saved.
+    fn read(&self) -> Result<Cluster, Failure> {
+        if let Some(file) = &self.from {
+            return Cluster::read(file).map_err(Failure::Input);
+        }
+        super::event_loop()?.block_on(async {
+            let api = self.server.connect().await.map_err(Failure::Input)?;
+            let listed =
+                ebb_kube::list_all(&api).await.map_err(|e| anyhow!("{}: {e}", api.server()))?;
+            Ok(Cluster::live(api.server(), listed))
+        })
+    }
+}
+
+/// An age in milliseconds.
+pub(super) fn age(text: &str) -> anyhow::Result<u64> {
+    let wrong = || anyhow!("give a number with s, m, h or d, as in 5m");
+    let unit = match text.chars().last() {
+        Some('s') => 1_000,
+        Some('m') => 60_000,
+        Some('h') => 3_600_000,
+        Some('d') => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
+/// Which object of which cluster.
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The object: KIND/NAME, or KIND.GROUP/NAME where several groups have the kind.
@@ -26,15 +84,14 @@ struct Target {
     /// The object's namespace; leave it out for an object of the cluster.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
-    /// What `kubectl get KINDS -A -o json` printed: a List of whole objects or of their metadata; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    from: PathBuf,
+    #[command(flatten)]
+    source: Source,
 }
 
 impl Target {
     /// The cluster, and the object in it.
     fn find(&self) -> Result<(Cluster, Uid), Failure> {
-        let cluster = Cluster::read(&self.from).map_err(Failure::Input)?;
+        let cluster = self.source.read()?;
         let uid = self.uid(&cluster).map_err(Failure::Input)?;
         Ok((cluster, uid))
     }
@@ -45,7 +102,7 @@ impl Target {
             .split_once('/')
             .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
             .ok_or_else(|| anyhow!("{asked}: give KIND/NAME, as in deployment/web"))?;
-        let file = self.from.display();
+        let file = &cluster.source;
         let of_kind: Vec<Object> = cluster
             .objects()
             .filter(|object| is_kind(&Resource::from(&object.kind), kind))
@@ -133,7 +190,7 @@ impl Name {
 /// An object as text: `ReplicaSet.apps shop/web-1`.
 fn name(cluster: &Cluster, uid: &Uid) -> String {
     cluster.graph.object(uid).map_or_else(
-        || format!("uid {uid} (not in the file)"),
+        || format!("uid {uid} ({})", cluster.absent()),
         |object| {
             let namespace = object.namespace.map(|n| n + "/").unwrap_or_default();
             format!("{} {namespace}{}", object.kind, object.name)
@@ -170,7 +227,7 @@ fn hold(cluster: &Cluster, hold: &Hold) -> String {
         Hold::Owner(uid) => {
             format!("owner {} is there; released when it is gone", name(cluster, uid))
         }
-        Hold::Doubt(found) => doubt(found),
+        Hold::Doubt(found) => doubt(cluster, found),
         Hold::Excluded(Exclusion::Label) => {
             "label ebb.dev/hold: \"true\"; released when it is removed".to_owned()
         }
@@ -196,8 +253,12 @@ fn hold(cluster: &Cluster, hold: &Hold) -> String {
     }
 }
 
-fn doubt(doubt: &Doubt) -> String {
+fn doubt(cluster: &Cluster, doubt: &Doubt) -> String {
     match doubt {
+        Doubt::NotServed(kind) if cluster.is_live => format!(
+            "the API server does not serve {}, so whether the owner is there is unknown",
+            resource(kind)
+        ),
         Doubt::NotServed(kind) => format!(
             "the file has no {}, so whether the owner is there is unknown; save that kind too",
             resource(kind)
@@ -254,7 +315,7 @@ impl ShownHold {
             }
             Hold::Doubt(Doubt::NotServed(of)) => {
                 kind = Some(resource(of));
-                "kindNotInFile"
+                if cluster.is_live { "kindNotServed" } else { "kindNotInFile" }
             }
             Hold::Doubt(Doubt::NamespacedOwner(of)) => {
                 kind = Some(resource(of));

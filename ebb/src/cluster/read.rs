@@ -1,4 +1,4 @@
-//! A saved cluster: the List that kubectl prints, checked, as a graph.
+//! A cluster as a graph: the List that kubectl prints, checked, or what an API server has listed.
 //!
 //! Of each object only its metadata is read. Which kinds are namespaced follows from the objects themselves.
 
@@ -14,9 +14,12 @@ use std::path::Path;
 /// The label by which the collector leaves an object as it is.
 const HOLD: &str = "ebb.dev/hold";
 
-/// A saved cluster.
+/// A cluster.
 pub(super) struct Cluster {
     pub(super) graph: Graph,
+    /// The file, or the API server's URL.
+    pub(super) source: String,
+    pub(super) is_live: bool,
 }
 
 #[derive(Deserialize)]
@@ -71,10 +74,28 @@ impl Cluster {
     /// It cannot be read, is no List, or an object in it is wrong: file, key and value.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let list: List = json::read(path)?;
-        Self::of(list).with_context(|| path.display().to_string())
+        let source = path.display().to_string();
+        Self::of(list, source.clone()).context(source)
     }
 
-    fn of(list: List) -> anyhow::Result<Self> {
+    /// What an API server has listed.
+    pub(super) fn live(server: &str, listed: ebb_kube::Listed) -> Self {
+        let mut graph = Graph::new(Exclusions::default());
+        for object in listed.objects {
+            graph.observe(object);
+        }
+        for (resource, scope, state) in listed.resources {
+            graph.set_resource(resource, Some((scope, state)));
+        }
+        Self { graph, source: server.to_owned(), is_live: true }
+    }
+
+    /// What is said of an object that is not there.
+    pub(super) fn absent(&self) -> &'static str {
+        if self.is_live { "not there" } else { "not in the file" }
+    }
+
+    fn of(list: List, source: String) -> anyhow::Result<Self> {
         ensure!(
             list.kind == "List",
             "kind = {}: give the List that kubectl get KINDS -A -o json prints",
@@ -103,7 +124,7 @@ impl Cluster {
         for (resource, scope) in scopes {
             graph.set_resource(resource, Some((scope, State::Synced)));
         }
-        Ok(Self { graph })
+        Ok(Self { graph, source, is_live: false })
     }
 
     /// All objects, in the order of uids.
@@ -111,7 +132,7 @@ impl Cluster {
         self.graph.uids().filter_map(|uid| self.graph.object(uid))
     }
 
-    /// The kinds that the file has.
+    /// The kinds that the file has, or that are served.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &Resource> {
         self.graph.resources().map(|(resource, _)| resource)
     }

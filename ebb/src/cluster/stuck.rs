@@ -1,23 +1,21 @@
 //! `ebb stuck`: what does not move by itself in a saved cluster.
 
 use super::read::Cluster;
-use super::{Name, ShownHold, hold, name, resource};
+use super::{Name, ShownHold, Source, age, hold, name, resource};
 use crate::plan::Output;
 use crate::{Failure, json};
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use ebb_agent::report::plain;
 use ebb_policy_cluster::{BadReference, Problem, Stuck, Time};
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Arguments of `ebb stuck`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What `kubectl get KINDS -A -o json` printed: a List of whole objects or of their metadata; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    from: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// Deletions that began longer ago than this, by this machine's clock: a number with s, m, h or d.
     #[arg(long, value_name = "AGE", default_value = "5m", value_parser = age)]
     older_than: u64,
@@ -39,7 +37,7 @@ struct Shown {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let cluster = Cluster::read(&args.from).map_err(Failure::Input)?;
+    let cluster = args.source.read()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let now = Time(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let found = cluster.graph.stuck(now, args.older_than);
@@ -93,6 +91,7 @@ fn shown(cluster: &Cluster, stuck: &Stuck, now: Time) -> Shown {
             shown.problem = match wrong {
                 BadReference::AcrossNamespaces => "ownerInAnotherNamespace",
                 BadReference::NamespacedOwner(_) => "namespacedOwner",
+                BadReference::NotServed(_) if cluster.is_live => "kindNotServed",
                 BadReference::NotServed(_) => "kindNotInFile",
             };
         }
@@ -104,7 +103,11 @@ fn message(cluster: &Cluster, stuck: &Stuck, now: Time) -> String {
     match &stuck.problem {
         Problem::Terminating { since, holds } => {
             let age = crate::runtime::ago(now.0.saturating_sub(since.0));
-            let by = if holds.is_empty() { ": nothing in the file holds it" } else { "" };
+            let by = match (holds.is_empty(), cluster.is_live) {
+                (false, _) => "",
+                (true, true) => ": nothing that can be seen holds it",
+                (true, false) => ": nothing in the file holds it",
+            };
             format!("terminating for {age}{by}")
         }
         Problem::Cycle(uids) => {
@@ -123,6 +126,10 @@ fn message(cluster: &Cluster, stuck: &Stuck, now: Time) -> String {
                     "belongs to the cluster and names an owner of the namespaced kind {}: never deleted for it",
                     resource(kind)
                 ),
+                BadReference::NotServed(kind) if cluster.is_live => format!(
+                    "the API server does not serve {}, so whether its owner is there is unknown",
+                    resource(kind)
+                ),
                 BadReference::NotServed(kind) => {
                     format!(
                         "the file has no {}, so whether its owner is there is unknown",
@@ -132,18 +139,4 @@ fn message(cluster: &Cluster, stuck: &Stuck, now: Time) -> String {
             }
         }
     }
-}
-
-/// An age in milliseconds.
-fn age(text: &str) -> anyhow::Result<u64> {
-    let wrong = || anyhow!("give a number with s, m, h or d, as in 5m");
-    let unit = match text.chars().last() {
-        Some('s') => 1_000,
-        Some('m') => 60_000,
-        Some('h') => 3_600_000,
-        Some('d') => 86_400_000,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).ok_or_else(wrong)
 }

@@ -1,0 +1,174 @@
+//! `ebb controller`: the cluster collector, live; nothing is changed unless --enforce is given.
+
+use super::cluster::Server;
+use super::{Failure, plan::Output};
+use anyhow::{Context as _, anyhow};
+use ebb_controller::{Collectors, Config, Format, Mode};
+use ebb_kube::Api;
+use ebb_policy_cluster::{Exclusions, Resource, pods::Limits};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Arguments of `ebb controller`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    server: Server,
+    /// Do what is to be done; without it, only say what would be.
+    #[arg(long)]
+    enforce: bool,
+    /// Which collectors run.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Collector::OwnerReferences, Collector::Pods])]
+    collectors: Vec<Collector>,
+    /// Leave a namespace or a kind as it is: `namespace/NAME`, or RESOURCE.GROUP as in configmaps or deployments.apps; may be repeated.
+    #[arg(long, value_name = "WHAT")]
+    ignore: Vec<String>,
+    /// At most so many requests about objects a second; without it, as many as the API server answers quickly.
+    #[arg(long, value_name = "N", value_parser = qps)]
+    max_qps: Option<f64>,
+    /// Terminated pods that may stay in the cluster; 0 for any number.
+    #[arg(long, value_name = "N", default_value_t = 12_500)]
+    terminated_pod_gc_threshold: usize,
+    /// How long a node must be missing before its pods are deleted: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "40s", value_parser = super::cluster::age)]
+    node_quarantine: u64,
+    /// Act without a Lease: there is no other controller.
+    #[arg(long)]
+    no_leader_election: bool,
+    /// The namespace of the Lease `ebb-controller`, by which one of several controllers acts.
+    #[arg(long, value_name = "NS", default_value = "kube-system")]
+    lease_namespace: String,
+    /// Serve /livez, /readyz and /metrics there, as in 0.0.0.0:8080.
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen: Option<SocketAddr>,
+    /// Form of the records.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// A collector by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Collector {
+    /// Objects whose owners are gone, as kube-controller-manager's garbage collector has it.
+    OwnerReferences,
+    /// Pods that nobody else takes away, as kube-controller-manager's pod collector has it.
+    Pods,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let ignored = ignored(&args.ignore).map_err(Failure::Input)?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // One thread has the graph, the other the connections.
+    let runtime = runtime.worker_threads(2).enable_all().build();
+    let runtime = runtime.context("cannot start the event loop")?;
+    runtime.block_on(async {
+        let api = args.server.connect().await.map_err(Failure::Input)?;
+        let resources = named(&api, &ignored.resources).await?;
+        let config = args.config(ignored.namespaces, resources);
+        let format = match args.output {
+            Output::Text => Format::Text,
+            Output::Json => Format::Json,
+        };
+        ebb_controller::run(config, api, format, std::io::stdout()).await?;
+        Ok(())
+    })
+}
+
+impl Args {
+    fn config(&self, namespaces: BTreeSet<String>, resources: BTreeSet<Resource>) -> Config {
+        let pods = Limits {
+            terminated: Some(self.terminated_pod_gc_threshold).filter(|&n| n > 0),
+            quarantine: self.node_quarantine,
+            ignored_namespaces: namespaces.clone(),
+            ..Limits::default()
+        };
+        Config {
+            mode: if self.enforce { Mode::Enforce } else { Mode::Observe },
+            collectors: Collectors {
+                owner_references: self.collectors.contains(&Collector::OwnerReferences),
+                pods: self.collectors.contains(&Collector::Pods),
+            },
+            exclusions: Exclusions { namespaces, resources },
+            pods,
+            max_qps: self.max_qps,
+            lease_namespace: (!self.no_leader_election).then(|| self.lease_namespace.clone()),
+            listen: self.listen,
+        }
+    }
+}
+
+/// What `--ignore` names.
+struct Ignored {
+    namespaces: BTreeSet<String>,
+    resources: Vec<String>,
+}
+
+fn ignored(words: &[String]) -> anyhow::Result<Ignored> {
+    let mut ignored = Ignored { namespaces: BTreeSet::new(), resources: Vec::new() };
+    for word in words {
+        match word.split_once('/') {
+            Some(("namespace", name)) if !name.is_empty() => {
+                ignored.namespaces.insert(name.to_owned());
+            }
+            None if !word.is_empty() => ignored.resources.push(word.clone()),
+            _ => {
+                return Err(anyhow!(
+                    "--ignore {word}: give namespace/NAME, or RESOURCE.GROUP as in configmaps or deployments.apps"
+                ));
+            }
+        }
+    }
+    Ok(ignored)
+}
+
+/// The kinds that are ignored, once the API server says what it serves.
+async fn named(api: &Api, words: &[String]) -> Result<BTreeSet<Resource>, Failure> {
+    if words.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let found = loop {
+        match api.discover().await {
+            Ok(found) => break found,
+            Err(failure) => super::warn("waiting for the API server", &failure.to_string()),
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    };
+    ebb_controller::resources_named(&found, words).map_err(|word| {
+        Failure::Input(anyhow!(
+            "--ignore {word}: the API server serves no such resource; give RESOURCE.GROUP as `kubectl api-resources` lists it"
+        ))
+    })
+}
+
+fn qps(text: &str) -> anyhow::Result<f64> {
+    let wrong = || anyhow!("give requests a second, more than 0 and at most 100000");
+    let qps: f64 = text.parse().map_err(|_| wrong())?;
+    if qps > 0.0 && qps <= 100_000.0 { Ok(qps) } else { Err(wrong()) }
+}
+
+fn listen(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().map_err(|_| anyhow!("give an address with a port, as in 127.0.0.1:8080"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_namespaces_and_kinds_are_told_apart_and_anything_else_is_refused() {
+        let words = ["namespace/kube-system".to_owned(), "deployments.apps".to_owned()];
+        let found = ignored(&words).unwrap();
+        assert!(found.namespaces.contains("kube-system"));
+        assert_eq!(found.resources, ["deployments.apps"]);
+        for wrong in ["namespace/", "pods/web", ""] {
+            assert!(ignored(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ceiling_of_nothing_is_refused() {
+        assert!(qps("0").is_err() && qps("-1").is_err() && qps("NaN").is_err());
+        assert!(qps("0.5").is_ok());
+    }
+}
