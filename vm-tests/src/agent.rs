@@ -209,7 +209,7 @@ pub(crate) fn name_of(record: &Value) -> Option<String> {
 
 /// Names of the workloads that were acted on, in order. The last may be on record after its end is seen: all are when ebb has stopped.
 pub(crate) fn victims(records: &[Value]) -> Vec<String> {
-    let acted = records.iter().filter(|record| is(record, "acted"));
+    let acted = records.iter().filter(|record| is(record, "evicted"));
     acted.map(|record| name_of(record).unwrap_or_default()).collect()
 }
 
