@@ -168,7 +168,7 @@ fn an_audit_tells_and_leaves_everything_as_it_is() {
     let case = Case::start("audit").unwrap();
     let told = case.told();
     assert_eq!(
-        (told["written"].as_array().map(Vec::len), told["left"].as_array().map(Vec::len)),
+        (told["written"].as_array().map(Vec::len), told["remaining"].as_array().map(Vec::len)),
         (Some(0), Some(3)),
         "{told}"
     );
@@ -237,7 +237,7 @@ fn of_a_pod_that_only_the_runtime_knows_only_what_is_certain_is_written() {
     assert!(comes_to_say(&pod.join("pids.max"), "77"), "podPidsLimit holds for every pod");
     let left = loop {
         let told = case.told();
-        let left = told["left"].as_array().cloned().unwrap_or_default();
+        let left = told["remaining"].as_array().cloned().unwrap_or_default();
         if left.iter().any(|difference| difference["container"] == "main") {
             break left;
         }
@@ -293,7 +293,7 @@ fn without_enforce_the_reconciler_says_what_it_would_do_and_changes_nothing() {
         populated(at, "podgone", 1)?;
         fs::write(at.join("cgroup/kubepods/burstable/podgone/cgroup.events"), "populated 0\n")
     };
-    let mode = "enforce, create: true, leftovers: remove, dying: reclaim";
+    let mode = "enforce, create: true, orphanedPods: remove, dying: reclaim";
     let case = Case::start_as(Mode::DryRun, mode, "100ms", Pods::OfManifests, prepare).unwrap();
     let before = everything(&case.roots.cgroup);
     let first = case.told();
@@ -302,19 +302,19 @@ fn without_enforce_the_reconciler_says_what_it_would_do_and_changes_nothing() {
     assert!(would.iter().any(|d| d["path"] == "/kubepods/burstable" && d["expected"] == "1"));
     assert_eq!(first["wouldCreate"], serde_json::json!(["/kubepods/besteffort/podu-1"]));
     let mut told = case.told();
-    while told["wouldEnd"].is_null() {
-        assert_eq!(told["event"], "cgroupLeftovers", "{told}");
+    while told["wouldCleanUp"].is_null() {
+        assert_eq!(told["event"], "orphanedPodCgroups", "{told}");
         told = case.told();
     }
-    assert_eq!(told["wouldEnd"], serde_json::json!(["/kubepods/burstable/podgone"]));
-    assert_eq!(told["ended"], Value::Array(Vec::new()), "{told}");
+    assert_eq!(told["wouldCleanUp"], serde_json::json!(["/kubepods/burstable/podgone"]));
+    assert_eq!(told["cleanedUp"], Value::Array(Vec::new()), "{told}");
     assert_eq!(everything(&case.roots.cgroup), before, "a dry run changes nothing");
 }
 
 #[test]
 fn an_empty_manifest_directory_makes_no_live_pod_an_orphan() {
     let prepare = |at: &std::path::Path| populated(at, "podlive", 1);
-    let mode = "enforce, leftovers: remove";
+    let mode = "enforce, orphanedPods: remove";
     let case = Case::start_as(Mode::Enforce, mode, "100ms", Pods::OfManifests, prepare).unwrap();
     let mut told = case.told();
     while told["event"] != "degraded" {

@@ -25,7 +25,7 @@ use ebb_agent::sense::manifests::Manifests;
 use ebb_agent::sense::runtime::Reader;
 use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_policy::cgroups::compare::{Difference, Kind, Live, differences};
-use ebb_policy::cgroups::orphans::{Fate, Orphan};
+use ebb_policy::cgroups::orphans::{Action, Orphan};
 use ebb_policy::cgroups::{Driver, Node, Options, Plan, PodTree, plan};
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -93,7 +93,7 @@ struct EnforceArgs {
     create: bool,
     /// Kill what runs in pod cgroups that no pod belongs to, and remove them; needs manifests, because a runtime does not tell of pods that have not begun.
     #[arg(long, requires = "pods")]
-    remove_leftovers: bool,
+    remove_orphaned_pods: bool,
     /// Ask the kernel to take back memory that removed cgroups of pods still hold.
     #[arg(long)]
     reclaim_dying: bool,
@@ -234,7 +234,7 @@ struct Audit<'a> {
     /// Every difference.
     differences: &'a [Difference],
     /// Pod cgroups that no pod belongs to.
-    leftovers: &'a [Orphan],
+    orphaned_pods: &'a [Orphan],
     /// Removed cgroups that still hold memory.
     dying: &'a [Dying],
     /// What was left out, and why.
@@ -252,20 +252,20 @@ struct Enforced<'a> {
     /// Cgroups that were made.
     created: &'a [String],
     /// Differences that are left.
-    left: &'a [Difference],
-    /// Paths of leftovers that were dealt with as their fate says.
-    ended: &'a [String],
+    remaining: &'a [Difference],
+    /// Paths of orphaned pod cgroups that were removed, or had their CPU reduced.
+    cleaned_up: &'a [String],
     /// Bytes that removed cgroups held and no longer do.
     reclaimed: u64,
     /// What could not be done, and why.
-    trouble: &'a [String],
+    errors: &'a [String],
 }
 
 fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     let (roots, layout) = args.roots.find().map_err(Failure::Input)?;
     let Made { config, mut plan, node, sources, .. } = args.inputs.make(&roots, true)?;
     let ground = ground(&config, &roots);
-    let (leftovers, dying) = match pod_tree(&config) {
+    let (orphaned_pods, dying) = match pod_tree(&config) {
         Some(tree) if layout.unified().is_some() => {
             let known = sources.known(config.cgroups.beside);
             if let Err(why) = &known
@@ -273,7 +273,7 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
             {
                 plan.notes.push(format!("pod cgroups without a pod are not looked for: {why}"));
             }
-            (ground.leftovers(&tree, known.ok().as_ref()), ground.dying(&tree))
+            (ground.orphaned_pods(&tree, known.ok().as_ref()), ground.dying(&tree))
         }
         _ => (Vec::new(), Vec::new()),
     };
@@ -292,14 +292,14 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
             found: live.len(),
             reads: reader.reads(),
             differences: &differences,
-            leftovers: &leftovers,
+            orphaned_pods: &orphaned_pods,
             dying: &dying,
             notes: &plan.notes,
         })?,
-        Output::Text => shown::audit(&plan, &differences, &leftovers, &dying),
+        Output::Text => shown::audit(&plan, &differences, &orphaned_pods, &dying),
         Output::Tree => shown::tree(&plan, Some(&live), &differences),
     })?;
-    let is_clean = differences.is_empty() && leftovers.is_empty();
+    let is_clean = differences.is_empty() && orphaned_pods.is_empty();
     if is_clean { Ok(()) } else { Err(Failure::Differs) }
 }
 
@@ -314,9 +314,9 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let Made { config, plan, node, sources, of_runtime } = args.inputs.make(&roots, true)?;
     check(&plan, &roots.cgroup).map_err(|problem| Failure::Input(anyhow!(problem)))?;
     let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
-    let mut trouble = Vec::new();
+    let mut errors = Vec::new();
     let manager = (plan.driver == Driver::Systemd).then(Manager::connect);
-    let manager = manager.and_then(|connected| connected.map_err(|error| trouble.push(error)).ok());
+    let manager = manager.and_then(|connected| connected.map_err(|error| errors.push(error)).ok());
     let deadline = Duration::from_millis(config.cgroups.write_deadline.0);
     let mut enforcer = Enforcer {
         reader: live::Reader::new(&roots.cgroup, &roots.proc),
@@ -331,20 +331,28 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
         manager,
     };
     let round = enforcer.enforce(&plan, &node);
-    trouble.extend(round.failed.iter().map(chain));
-    trouble.extend(round.refused.iter().cloned());
+    errors.extend(round.failed.iter().map(chain));
+    errors.extend(round.refused.iter().cloned());
     let left = differences(&plan, &enforcer.reader.read(&plan), &node);
-    let (mut ended, mut reclaimed) = (Vec::new(), 0);
+    let (mut cleaned_up, mut reclaimed) = (Vec::new(), 0);
     let ground = ground(&config, &roots);
     if let Some(tree) = pod_tree(&config) {
-        if args.remove_leftovers {
-            remove_leftovers(args, &config, &roots, &tree, &sources, &mut ended, &mut trouble)?;
+        if args.remove_orphaned_pods {
+            remove_orphaned_pods(
+                args,
+                &config,
+                &roots,
+                &tree,
+                &sources,
+                &mut cleaned_up,
+                &mut errors,
+            )?;
         }
         if args.reclaim_dying {
             for dying in ground.dying(&tree) {
                 match ground.reclaim(&enforcer.writer, &dying) {
                     Ok(bytes) => reclaimed += bytes,
-                    Err(error) => trouble.push(chain(&error)),
+                    Err(error) => errors.push(chain(&error)),
                 }
             }
         }
@@ -354,54 +362,54 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             schema_version: ebb_policy::cgroups::plan::SCHEMA_VERSION,
             written: &round.written,
             created: &round.created,
-            left: &left,
-            ended: &ended,
+            remaining: &left,
+            cleaned_up: &cleaned_up,
             reclaimed,
-            trouble: &trouble,
+            errors: &errors,
         })?,
         Output::Text | Output::Tree => {
-            let lines = shown::round(&round.written, &round.created, &left, &trouble, None);
-            let ended = ended.iter().map(|path| format!("{path}: left over, dealt with"));
-            let lines = lines.into_iter().chain(ended);
+            let lines = shown::round(&round.written, &round.created, &left, &errors, None);
+            let cleaned_up = cleaned_up.iter().map(|path| format!("{path}: left over, dealt with"));
+            let lines = lines.into_iter().chain(cleaned_up);
             lines.map(|line| ebb_agent::report::plain(&line).into_owned() + "\n").collect()
         }
     })?;
     let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
-    if trouble.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
+    if errors.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
 }
 
 /// Removes what was left over at two looks in a row, `ebb.cgroups.period` apart: a cgroup may be made a moment before its pod is told of.
-fn remove_leftovers(
+fn remove_orphaned_pods(
     args: &EnforceArgs,
     config: &Config,
     roots: &Roots,
     tree: &PodTree,
     first: &Sources,
-    ended: &mut Vec<String>,
-    trouble: &mut Vec<String>,
+    cleaned_up: &mut Vec<String>,
+    errors: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let ground = ground(config, roots);
     let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
-    let look = |sources: &Sources, trouble: &mut Vec<String>| match sources.known(beside) {
+    let look = |sources: &Sources, errors: &mut Vec<String>| match sources.known(beside) {
         Ok(_) if !sources.is_complete() => {
             let why = "the pod manifests name no pod, or one without its UID";
-            trouble.push(format!("no pod cgroup is removed: {why}"));
+            errors.push(format!("no pod cgroup is removed: {why}"));
             Vec::new()
         }
-        Ok(known) => ground.leftovers(tree, Some(&known)),
+        Ok(known) => ground.orphaned_pods(tree, Some(&known)),
         Err(why) => {
-            trouble.push(format!("no pod cgroup is removed: {why}"));
+            errors.push(format!("no pod cgroup is removed: {why}"));
             Vec::new()
         }
     };
-    let found = look(first, trouble);
-    for orphan in found.iter().filter(|orphan| orphan.fate == Fate::Skip) {
+    let found = look(first, errors);
+    for orphan in found.iter().filter(|orphan| orphan.action == Action::Skip) {
         let why = orphan.skipped.as_deref().unwrap_or_default();
-        trouble.push(format!("{}: skipped: something runs in it, and {why}", orphan.path));
+        errors.push(format!("{}: skipped: something runs in it, and {why}", orphan.path));
     }
     let before: BTreeSet<String> = found
         .into_iter()
-        .filter(|orphan| orphan.fate != Fate::Skip)
+        .filter(|orphan| orphan.action != Action::Skip)
         .map(|orphan| orphan.path)
         .collect();
     if before.is_empty() {
@@ -416,13 +424,13 @@ fn remove_leftovers(
     std::thread::sleep(period);
     // Everything is read anew: the pod may have been told of meanwhile.
     let Made { sources, .. } = args.inputs.make(roots, true)?;
-    for orphan in look(&sources, trouble) {
-        if orphan.fate == Fate::Skip || !before.contains(&orphan.path) {
+    for orphan in look(&sources, errors) {
+        if orphan.action == Action::Skip || !before.contains(&orphan.path) {
             continue;
         }
         match ground.end(&orphan) {
-            Ok(()) => ended.push(orphan.path),
-            Err(error) => trouble.push(format!("{}: {error}", orphan.path)),
+            Ok(()) => cleaned_up.push(orphan.path),
+            Err(error) => errors.push(format!("{}: {error}", orphan.path)),
         }
     }
     Ok(())

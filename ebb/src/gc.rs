@@ -11,7 +11,7 @@ use ebb_agent::report::{self, bytes, piece, plain};
 use ebb_agent::sense::disk::DiskReading;
 use ebb_agent::store::ImageStore;
 use ebb_policy::limits::{Limits, RawEviction};
-use ebb_policy::plan::{Action, KeepReason, Kept, Plan};
+use ebb_policy::plan::{Action, Plan, SkipReason, Skipped};
 use ebb_policy::snapshot::Task;
 use ebb_policy::{Signal, decide};
 use serde::Serialize;
@@ -71,7 +71,7 @@ impl What {
 struct Answer {
     enforced: bool,
     done: Vec<Work>,
-    left_alone: Vec<LeftAlone>,
+    skipped: Vec<SkippedWork>,
     /// Bytes that the removed images should free.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<u64>,
@@ -82,7 +82,7 @@ struct Answer {
 }
 
 #[derive(Debug, Serialize)]
-struct LeftAlone {
+struct SkippedWork {
     work: Work,
     why: String,
 }
@@ -97,10 +97,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Output::Text => text(&answer),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot write the answer")?;
-    if answer.left_alone.is_empty() {
+    if answer.skipped.is_empty() {
         return Ok(());
     }
-    Err(Failure::Failed(anyhow!("{} not removed", answer.left_alone.len())))
+    Err(Failure::Failed(anyhow!("{} not removed", answer.skipped.len())))
 }
 
 async fn collect(args: &Args) -> Result<Answer, Failure> {
@@ -134,14 +134,14 @@ async fn collect(args: &Args) -> Result<Answer, Failure> {
     }
     let expected = expected(&plan, &outcomes).filter(|_| args.what == What::Images);
     let (done, undone): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|o| o.result.is_ok());
-    let left_alone = undone.into_iter().filter_map(|outcome| {
+    let skipped = undone.into_iter().filter_map(|outcome| {
         let why = outcome.result.err()?.to_string();
-        Some(LeftAlone { work: outcome.work, why })
+        Some(SkippedWork { work: outcome.work, why })
     });
     Ok(Answer {
         enforced: enforce,
         done: done.into_iter().map(|outcome| outcome.work).collect(),
-        left_alone: left_alone.collect(),
+        skipped: skipped.collect(),
         measured: measured.filter(|_| expected.is_some()),
         expected,
         notes,
@@ -200,8 +200,8 @@ fn expected(plan: &Plan, outcomes: &[Outcome]) -> Option<u64> {
 }
 
 fn nothing(what: What, sight: &Sight, limits: &Limits, plan: &Plan) -> String {
-    let is_young = |kept: &&Kept| matches!(kept.reason, KeepReason::TooYoung { .. });
-    let young = plan.kept.iter().filter(is_young).count();
+    let is_young = |kept: &&Skipped| matches!(kept.reason, SkipReason::TooYoung { .. });
+    let young = plan.skipped.iter().filter(is_young).count();
     let full = || {
         let fs = sight.snapshot.node.image_fs?;
         let (available, capacity) = (u128::from(fs.available?), u128::from(fs.capacity?));
@@ -229,7 +229,7 @@ fn text(answer: &Answer) -> String {
     let verb = if answer.enforced { "removed" } else { "would remove" };
     let mut text: String =
         answer.done.iter().map(|work| format!("{verb} {}\n", plain(&piece(work)))).collect();
-    for left in &answer.left_alone {
+    for left in &answer.skipped {
         let line = format!("not removed: {}: {}", piece(&left.work), left.why);
         text.push_str(&(plain(&line).into_owned() + "\n"));
     }

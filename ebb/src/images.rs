@@ -8,7 +8,7 @@ use super::{Failure, event_loop, json, warn};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::report::bytes;
 use ebb_policy::limits::{Limits, RawEviction};
-use ebb_policy::plan::{Action, KeepReason, Subject};
+use ebb_policy::plan::{Action, SkipReason, Subject};
 use ebb_policy::snapshot::{Image, Observation, Task};
 use ebb_policy::{Signal, Snapshot, decide};
 use serde::Serialize;
@@ -55,12 +55,12 @@ struct Shown<'a> {
 
 /// Why an image stays, or when it goes.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase", tag = "fate")]
+#[serde(rename_all = "camelCase", tag = "status")]
 enum Fate {
     /// It is not removed.
-    Kept {
+    Skipped {
         /// Why.
-        why: KeepReason,
+        why: SkipReason,
     },
     /// It may be removed when space is needed, after this many others.
     Unused {
@@ -100,9 +100,9 @@ fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
     snapshot.signals.insert(Signal::ImageFsAvailable, full);
     let (plan, history) = decide(&snapshot, &limits, &sight.history);
     let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
-    for kept in &plan.kept {
+    for kept in &plan.skipped {
         if let Subject::Image { id } = &kept.subject {
-            fates.insert(id.clone(), Fate::Kept { why: kept.reason.clone() });
+            fates.insert(id.clone(), Fate::Skipped { why: kept.reason.clone() });
         }
     }
     let goes = plan.actions.iter().filter_map(|action| match action {
@@ -141,7 +141,7 @@ fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
         .collect();
     shown.sort_by_key(|image| match image.fate {
         Fate::Unused { place } => (0, place, image.id),
-        Fate::Kept { .. } => (1, 0, image.id),
+        Fate::Skipped { .. } => (1, 0, image.id),
     });
     Ok(shown)
 }
@@ -176,19 +176,19 @@ fn text(images: &[Shown<'_>], now: u64) -> String {
             },
             match &image.fate {
                 Fate::Unused { place } => format!("unused, {place} to go"),
-                Fate::Kept { why } => kept(why),
+                Fate::Skipped { why } => skipped(why),
             },
         ]
     };
     table(&HEAD, &images.iter().map(row).collect::<Vec<_>>())
 }
 
-fn kept(why: &KeepReason) -> String {
+fn skipped(why: &SkipReason) -> String {
     match why {
-        KeepReason::InUse => "kept: in use".into(),
-        KeepReason::Pinned => "kept: pinned".into(),
-        KeepReason::TooYoung { wait } => format!("kept: too young for {} s", wait.0),
-        KeepReason::EnoughFreed => "kept: frees nothing that stays not in use".into(),
-        other => format!("kept: {}", ebb_agent::report::reason(other)),
+        SkipReason::InUse => "skipped: in use".into(),
+        SkipReason::Pinned => "skipped: pinned".into(),
+        SkipReason::TooYoung { wait } => format!("skipped: too young for {} s", wait.0),
+        SkipReason::EnoughFreed => "skipped: frees nothing that stays not in use".into(),
+        other => format!("skipped: {}", ebb_agent::report::reason(other)),
     }
 }

@@ -40,7 +40,7 @@ Exit codes:
   5  a thread of the agent panicked, as its last record says (run)
   6  another ebb that enforces runs on this node (run)";
 
-/// Node reclaimer for Linux and Kubernetes: senses memory pressure through eBPF, decides who must go and why, and gives the memory back in milliseconds.
+/// Node reclaimer for Linux and Kubernetes: senses memory pressure through eBPF, decides whom to evict and why, and gives the memory back in milliseconds.
 #[derive(Debug, Parser)]
 #[command(name = "ebb", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = EXIT_CODES)]
@@ -59,7 +59,7 @@ enum Command {
     Events(events::Args),
     /// Print this node as a snapshot that `ebb plan` accepts.
     Snapshot(snapshot::Args),
-    /// Decide on a saved snapshot and print the plan, what was kept and why.
+    /// Decide on a saved snapshot and print the plan, and what was skipped and why.
     Plan(plan::Args),
     /// Rank the candidates for eviction on one signal, the first victim first, and say who is skipped and why; which of them would go, and whether any need, `ebb plan` and a dry run of `ebb run` say.
     Rank(rank::Args),

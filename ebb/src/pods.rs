@@ -58,8 +58,8 @@ fn row(pod: &Workload, sight: &Sight) -> Vec<String> {
         State::Active if pod.deleted => "no manifest",
         State::Active if pod.static_pod => "static",
         State::Active => "running",
-        State::Terminating { .. } => "ending",
-        State::Terminated { .. } => "ended",
+        State::Terminating { .. } => "terminating",
+        State::Terminated { .. } => "terminated",
     };
     vec![
         pod.key.name.clone(),

@@ -7,7 +7,7 @@ use super::runtime::RuntimeArgs;
 use super::{Failure, json, snapshot};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::report::{plain, ranked, reason};
-use ebb_policy::plan::{KeepReason, Ranked};
+use ebb_policy::plan::{Ranked, SkipReason};
 use ebb_policy::snapshot::{State, Workload, WorkloadKey};
 use ebb_policy::{Signal, Snapshot, rank};
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct Skipped<'a> {
     workload: &'a WorkloadKey,
-    skipped: KeepReason,
+    skipped: SkipReason,
 }
 
 /// A line of the answer.
@@ -92,16 +92,16 @@ fn tell_apart(snapshot: &Snapshot, ranking: Vec<Ranked>) -> Vec<Line<'_>> {
 }
 
 /// Why a workload is no candidate whatever is short, as a plan has it.
-fn untouchable(workload: &Workload) -> Option<KeepReason> {
+fn untouchable(workload: &Workload) -> Option<SkipReason> {
     if workload.is_critical() {
-        return Some(KeepReason::Critical);
+        return Some(SkipReason::Critical);
     }
     if let Some(reason) = workload.protected {
-        return Some(KeepReason::Protected { reason });
+        return Some(SkipReason::Protected { reason });
     }
-    match (workload.dying, workload.state) {
+    match (workload.termination, workload.state) {
         (Some(dying), State::Active | State::Terminating { .. }) => {
-            Some(KeepReason::Dying { until: dying.deadline })
+            Some(SkipReason::Terminating { until: dying.deadline })
         }
         _ => None,
     }

@@ -275,7 +275,7 @@ const SOON: &str = "ebb: {cgroups: {period: 50ms}}";
 const NOBODY_ELSE: &str = "ebb: {cgroups: {period: 50ms, beside: nobody}}";
 
 #[test]
-fn leftovers_are_removed_after_two_looks_and_what_runs_is_left_to_the_runtime() {
+fn orphaned_pods_are_removed_after_two_looks_and_what_runs_is_left_to_the_runtime() {
     let case = Case::new(SOON);
     case.make();
     // A directory of files does not go as a cgroup would; what is below it does.
@@ -287,14 +287,14 @@ fn leftovers_are_removed_after_two_looks_and_what_runs_is_left_to_the_runtime() 
     fs::remove_file(unclear.join("cgroup.events")).unwrap();
     let audit = case.ebb("audit", &[]);
     let text = String::from_utf8(audit.stdout).unwrap();
-    assert_eq!(audit.status.code(), Some(4), "leftover pods are a difference: {text}");
-    let out = case.ebb("enforce", &["--remove-leftovers", "-o", "json"]);
+    assert_eq!(audit.status.code(), Some(4), "orphaned pods are a difference: {text}");
+    let out = case.ebb("enforce", &["--remove-orphaned-pods", "-o", "json"]);
     let done: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(done["ended"], Value::Array(Vec::new()), "{done:#}");
+    assert_eq!(done["cleanedUp"], Value::Array(Vec::new()), "{done:#}");
     assert!(!empty.join("c").exists(), "what is empty is removed");
     assert!(runs.is_dir() && unclear.is_dir());
-    let trouble = done["trouble"].to_string();
-    assert!(trouble.contains("podruns: skipped") && trouble.contains("--cri"), "{trouble}");
+    let errors = done["errors"].to_string();
+    assert!(errors.contains("podruns: skipped") && errors.contains("--cri"), "{errors}");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_pod_that_is_told_of_between_the_two_looks_stays() {
     let events = gone.join("cgroup.events");
     fs::write(&events, "populated 0\n").unwrap();
     let mut ebb = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    ebb.args(["cgroups", "enforce", "--remove-leftovers", "--config"]);
+    ebb.args(["cgroups", "enforce", "--remove-orphaned-pods", "--config"]);
     ebb.arg(case.dir.path().join("config.yaml")).arg("--pods").arg(&pods);
     ebb.arg("--node").arg(case.dir.path().join("node.yaml"));
     ebb.arg("--cgroup-root").arg(case.dir.path().join("cgroup"));
@@ -337,11 +337,11 @@ fn an_empty_manifest_directory_removes_nothing_and_that_is_said() {
         (empty.display().to_string(), case.dir.path().join("node.yaml").display().to_string());
     let out = case.bare(
         "enforce",
-        &["--alone", "--remove-leftovers", "--pods", &empty, "--node", &node, "-o", "json"],
+        &["--alone", "--remove-orphaned-pods", "--pods", &empty, "--node", &node, "-o", "json"],
     );
     let done: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(done["ended"], Value::Array(Vec::new()), "{done:#}");
-    assert!(done["trouble"].to_string().contains("no source names a pod"), "{done:#}");
+    assert_eq!(done["cleanedUp"], Value::Array(Vec::new()), "{done:#}");
+    assert!(done["errors"].to_string().contains("no source names a pod"), "{done:#}");
     assert!(live.is_dir());
     let audit = case.bare("audit", &["--pods", &empty, "--node", &node]);
     let text = String::from_utf8(audit.stdout).unwrap();

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 
-const HARD: &str = "evictionHard: {memory.available: 100Mi}\nenforceNodeAllocatable: []\nebb: {mode: kubernetes, afterEviction: goOn}\n";
+const HARD: &str = "evictionHard: {memory.available: 100Mi}\nenforceNodeAllocatable: []\nebb: {mode: kubernetes, afterEviction: continue}\n";
 
 fn node(at: u64, available: u64) -> Value {
     let pod = |name: &str, bytes: u64| {
@@ -56,7 +56,7 @@ fn a_pass_goes_on_from_the_history_of_the_one_before() {
         "json",
     ]));
     assert_eq!(plan["plan"]["actions"][0]["workload"]["name"], "default/hog");
-    assert_eq!(plan["plan"]["kept"][0]["reason"]["why"], "notNeeded");
+    assert_eq!(plan["plan"]["skipped"][0]["reason"]["why"], "notNeeded");
     assert!(plan["plan"]["actions"][0].get("forecast").is_none());
 
     let again = answer(&ebb(&[
@@ -239,7 +239,7 @@ fn moving(pass: u64) -> Value {
 #[test]
 fn a_thousand_passes_in_one_process_equal_a_thousand_single_calls() {
     const PASSES: u64 = 1000;
-    const CONFIG: &str = "evictionHard: {memory.available: 100Mi}\nevictionSoft: {memory.available: 150Mi}\nevictionSoftGracePeriod: {memory.available: 15s}\nenforceNodeAllocatable: []\nebb: {mode: kubernetes, afterEviction: goOn, ranking: attributed, forecast: {enabled: true}}\n";
+    const CONFIG: &str = "evictionHard: {memory.available: 100Mi}\nevictionSoft: {memory.available: 150Mi}\nevictionSoftGracePeriod: {memory.available: 15s}\nenforceNodeAllocatable: []\nebb: {mode: kubernetes, afterEviction: continue, ranking: attributed, forecast: {enabled: true}}\n";
     let dir = tempfile::tempdir().unwrap();
     let config = write(dir.path(), "ebb.yaml", CONFIG);
     let text: String = (0..PASSES).map(|pass| format!("{}\n", moving(pass))).collect();

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 This file is generated from the types by `EBB_BLESS=1 cargo test -p ebb-tests --test generated`.
 The options stand under `ebb:` in `ebb.yaml`; those of a group stand under its name, as in `ebb: { forecast: { enabled: true } }`.
-With `mode: kubernetes` every default is the kubelet's behaviour, but for `minFreedOfThreshold`, `minFreedOfNeed`, `countDying` and `diskAttribution`: nobody is evicted for nothing, twice, or for figures from before the crossing.
+With `mode: kubernetes` every default is the kubelet's behaviour, but for `minFreedOfThreshold`, `minFreedOfNeed`, `countTerminating` and `diskAttribution`: nobody is evicted for nothing, twice, or for figures from before the crossing.
 
 | option | meaning | `mode: kubernetes` | `mode: standalone` |
 |---|---|---|---|
@@ -30,7 +30,7 @@ These stand under `ebb: { cgroups: … }`, whatever the mode; [operating.md](ope
 const CGROUPS: [(&str, &str); 12] = [
     (
         "mode",
-        "What `ebb run` does about cgroups of pods: `off`, `audit` (report what differs from the plan), `enforce` (write it). Apart from `--enforce`, which is about ending workloads.",
+        "What `ebb run` does about cgroups of pods: `off`, `audit` (report what differs from the plan), `enforce` (write it). Apart from `--enforce`, which is about evicting workloads.",
     ),
     (
         "beside",
@@ -38,19 +38,19 @@ const CGROUPS: [(&str, &str); 12] = [
     ),
     ("create", "Make cgroups of pods that are missing."),
     (
-        "leftovers",
-        "Pod cgroups that belong to no pod. `report`: say so. `remove`: end what runs in them and remove them; only with `podManifests`, since a runtime does not tell of pods that have not begun.",
+        "orphanedPods",
+        "Pod cgroups that belong to no pod. `report`: say so. `remove`: kill what runs in them and remove them; only with `podManifests`, since a runtime does not know pods that have not started.",
     ),
     (
         "dying",
-        "Removed cgroups of pods that still hold memory. `report`: say so, by the nearest cgroup that is there. `reclaim`: have the kernel take it back from there.",
+        "Removed cgroups of pods that still hold memory. `report`: say so, by the nearest cgroup that is there. `reclaim`: have the kernel reclaim it from there.",
     ),
     (
         "podManifests",
-        "A file or directory of Pod manifests; without it pods come from the container runtime (`--cri`) alone, as far as that tells.",
+        "A file or directory of Pod manifests; without it pods come from the container runtime (`--cri`) alone, as far as it knows them.",
     ),
     ("kubeletRoot", "The kubelet's directory, where mounted volumes are looked for."),
-    ("period", "How often the whole tree is looked at, whatever was noticed; at least `100ms`."),
+    ("period", "How often the whole tree is resynced; at least `100ms`."),
     ("writeDeadline", "How long a write may take before ebb goes on without it; at least `10ms`."),
     (
         "kubelet",

@@ -212,7 +212,7 @@ pub(crate) fn name_of(record: &Value) -> Option<String> {
 /// Where the loop is held up the watchdog kills too, perhaps whom the loop has just had killed: that is one victim.
 pub(crate) fn victims(records: &[Value]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
-    for record in records.iter().filter(|record| is(record, "acted")) {
+    for record in records.iter().filter(|record| is(record, "evicted")) {
         let name = name_of(record).unwrap_or_default();
         let by_watchdog = record.get("byWatchdog") == Some(&Value::Bool(true));
         let is_again = all.last().is_some_and(|(last, by)| *last == name && (*by || by_watchdog));

@@ -19,8 +19,8 @@ struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Finding {
     what: String,
-    standing: String,
-    by: String,
+    status: String,
+    source: String,
     #[serde(default)]
     advice: Option<String>,
 }
@@ -91,10 +91,10 @@ fn ways<'a>(answers: &'a [(String, String, Answer)], what: &str) -> Vec<(String,
         let Some(finding) = answer.findings.iter().find(|finding| finding.what == what) else {
             continue;
         };
-        let mut way = finding.by.replace('|', "\\|");
-        if finding.standing != "live" {
+        let mut way = finding.source.replace('|', "\\|");
+        if finding.status != "live" {
             let why = finding.advice.as_deref().unwrap_or("no reason is given");
-            let _ = write!(way, " ({}: {})", finding.standing, why.replace('|', "\\|"));
+            let _ = write!(way, " ({}: {})", finding.status, why.replace('|', "\\|"));
         }
         match ways.iter_mut().find(|(other, _)| *other == way) {
             Some((_, kernels)) => kernels.push(kernel),
@@ -108,11 +108,11 @@ fn ways<'a>(answers: &'a [(String, String, Answer)], what: &str) -> Vec<(String,
 mod tests {
     use super::*;
 
-    fn answer(kernel: &str, by: &str, standing: &str) -> (String, String, Answer) {
+    fn answer(kernel: &str, by: &str, status: &str) -> (String, String, Answer) {
         let finding = Finding {
             what: "end a workload".into(),
-            standing: standing.into(),
-            by: by.into(),
+            status: status.into(),
+            source: by.into(),
             advice: Some("a reason".into()),
         };
         (kernel.into(), format!("{kernel}.0"), Answer { findings: vec![finding] })

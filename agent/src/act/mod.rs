@@ -65,7 +65,8 @@ pub enum Step {
     Kill,
     /// Asked with SIGTERM; the loop sends [`Step::Kill`] after the grace period.
     Terminate,
-    /// Not at all: a step below ending it.
+    /// Not at all: a step before eviction.
+    #[serde(untagged)]
     Rung(Rung),
 }
 
@@ -323,7 +324,7 @@ impl Actor {
 ///
 /// # Errors
 /// It is gone, a process in it is protected, or what the kernel says.
-pub fn end_leftover(target: &Target, roots: &Roots) -> Result<Ended, NotDone> {
+pub fn kill_orphaned(target: &Target, roots: &Roots) -> Result<Ended, NotDone> {
     let (ended, _) = Enforce.kill(Victim::hold(target, roots)?).map_err(NotDone::Failed)?;
     Ok(ended)
 }

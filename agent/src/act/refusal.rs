@@ -10,7 +10,7 @@ pub enum Refusal {
     /// It has ended, or its name belongs to another cgroup or process by now.
     #[error("it is gone")]
     Gone,
-    /// Whatever is left in it is exiting: its memory is on its way back.
+    /// Whatever is left in it is exiting: its memory is being freed.
     #[error("all of it is exiting")]
     Exiting,
     /// It holds a process that must not die.
@@ -58,7 +58,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
         ProtectedReason::KernelThread => "it is a kernel thread",
         ProtectedReason::NothingRuns => "nothing of it runs",
-        ProtectedReason::Unlisted => "the container runtime has not told yet whose it is",
+        ProtectedReason::Unlisted => "waiting for the runtime's pod list",
         ProtectedReason::Unreadable => "its processes cannot be read",
     }
 }

@@ -1,4 +1,4 @@
-//! What the reconciler does about leftovers from one look at the whole tree to the next: what belongs to no pod, what is empty, and what is gone but still holds memory.
+//! What the reconciler does about orphaned pod cgroups from one look at the whole tree to the next: what belongs to no pod, what is empty, and what is gone but still holds memory.
 //!
 //! Nothing is told or done on one look alone: a cgroup may be made a moment before its pod is told of, and one that was just removed lets go of its memory by itself.
 
@@ -7,7 +7,7 @@ use super::write::Writer;
 use crate::report::Record;
 use crate::report::cgroups::Dying;
 use ebb_policy::cgroups::PodTree;
-use ebb_policy::cgroups::orphans::{Fate, Known, Orphan};
+use ebb_policy::cgroups::orphans::{Action, Known, Orphan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Less than this is not worth reclaiming for.
@@ -43,20 +43,28 @@ pub(super) struct Cleanup {
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
     found: Vec<Orphan>,
-    ended: Vec<String>,
-    would_end: Vec<String>,
+    cleaned_up: Vec<String>,
+    would_clean_up: Vec<String>,
     empty: Vec<String>,
     dying: Vec<Dying>,
     reclaimed: u64,
-    trouble: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl Cleaned {
     /// The record of it.
     pub(super) fn record(&self) -> Record<'_> {
-        let Self { found, ended, would_end, empty, dying, reclaimed, trouble } = self;
+        let Self { found, cleaned_up, would_clean_up, empty, dying, reclaimed, errors } = self;
         let reclaimed = *reclaimed;
-        Record::CgroupLeftovers { found, ended, would_end, empty, dying, reclaimed, trouble }
+        Record::OrphanedPodCgroups {
+            found,
+            cleaned_up,
+            would_clean_up,
+            empty,
+            dying,
+            reclaimed,
+            errors,
+        }
     }
 }
 
@@ -71,8 +79,8 @@ impl Cleanup {
         may: May,
         writer: &Writer,
     ) -> Option<Cleaned> {
-        let mut tidied = Cleaned { found: ground.leftovers(tree, known), ..Cleaned::default() };
-        let mut is_news = self.end_leftovers(ground, may, &mut tidied);
+        let mut tidied = Cleaned { found: ground.orphaned_pods(tree, known), ..Cleaned::default() };
+        let mut is_news = self.clean_up_orphaned_pods(ground, may, &mut tidied);
         let empty: BTreeSet<String> = match known {
             Some(known) => ground.empty(tree, known, is_planned).into_iter().collect(),
             None => BTreeSet::new(),
@@ -101,29 +109,29 @@ impl Cleanup {
             self.reclaim(writer, ground, &mut tidied);
             is_news |= tidied.reclaimed > 0;
         }
-        is_news |= !tidied.ended.is_empty() || !tidied.trouble.is_empty();
+        is_news |= !tidied.cleaned_up.is_empty() || !tidied.errors.is_empty();
         is_news.then_some(tidied)
     }
 
-    fn end_leftovers(&mut self, ground: &Ground, may: May, tidied: &mut Cleaned) -> bool {
+    fn clean_up_orphaned_pods(&mut self, ground: &Ground, may: May, tidied: &mut Cleaned) -> bool {
         let paths: BTreeSet<String> =
             tidied.found.iter().map(|orphan| orphan.path.clone()).collect();
         if may.remove {
             let again = |orphan: &&Orphan| {
-                self.left_over.contains(&orphan.path) && orphan.fate != Fate::Skip
+                self.left_over.contains(&orphan.path) && orphan.action != Action::Skip
             };
             for orphan in tidied.found.iter().filter(again) {
                 if may.warm_up {
-                    tidied.would_end.push(orphan.path.clone());
+                    tidied.would_clean_up.push(orphan.path.clone());
                     continue;
                 }
                 match ground.end(orphan) {
-                    Ok(()) => tidied.ended.push(orphan.path.clone()),
-                    Err(error) => tidied.trouble.push(format!("{}: {error}", orphan.path)),
+                    Ok(()) => tidied.cleaned_up.push(orphan.path.clone()),
+                    Err(error) => tidied.errors.push(format!("{}: {error}", orphan.path)),
                 }
             }
         }
-        let would: BTreeSet<String> = tidied.would_end.iter().cloned().collect();
+        let would: BTreeSet<String> = tidied.would_clean_up.iter().cloned().collect();
         let is_news = paths.iter().any(|path| !self.left_over.contains(path))
             || !would.is_subset(&self.rehearsed);
         self.left_over = paths;
@@ -143,7 +151,7 @@ impl Cleanup {
             }
             match ground.reclaim(writer, dying) {
                 Ok(freed) => tidied.reclaimed += freed,
-                Err(error) => tidied.trouble.push(super::chain(&error)),
+                Err(error) => tidied.errors.push(super::chain(&error)),
             }
             self.in_vain.insert(dying.path.clone(), dying.count);
         }

@@ -1,16 +1,16 @@
 //! Pod cgroups that no pod belongs to: finding them, emptying them, removing them; and memory that is still charged to cgroups that are gone.
 //!
 //! What runs is ended first, held and checked as any victim is, then directories go from the bottom up, with bounded retries: a process that is ending leaves its cgroup a moment late.
-//! A leftover whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
+//! An orphaned pod cgroup whose volumes are still mounted only loses its CPU, as with the kubelet: removing it would charge a tmpfs's memory to all pods together.
 
 use super::beneath::Beneath;
 use super::write::{NotWritten, Writer};
-use crate::act::{NotDone, Refusal, Target, end_leftover};
+use crate::act::{NotDone, Refusal, Target, kill_orphaned};
 use crate::report::cgroups::Dying;
 use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
 use ebb_policy::cgroups::PodTree;
-use ebb_policy::cgroups::orphans::{Fate, Known, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
+use ebb_policy::cgroups::orphans::{Action, Known, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
 use ebb_policy::snapshot::Qos;
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const REMOVE_TRIES: u32 = 10;
 /// Deeper than any real pod.
 const MAX_DEPTH: usize = 32;
 
-/// Where leftovers are looked for.
+/// Where orphaned pod cgroups are looked for.
 #[derive(Clone, Debug)]
 pub struct Ground {
     /// The cgroup mount.
@@ -34,9 +34,9 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The leftovers, by path. `known` are all pods; `None` means that not every source has reported or that none names a pod, and then nothing is a leftover.
+    /// The orphaned pod cgroups, by path. `known` are all pods; `None` means that not every source has reported or that none names a pod, and then nothing is a leftover.
     #[must_use]
-    pub fn leftovers(&self, tree: &PodTree, known: Option<&Known>) -> Vec<Orphan> {
+    pub fn orphaned_pods(&self, tree: &PodTree, known: Option<&Known>) -> Vec<Orphan> {
         let mounts = read_once(&self.proc.join("self/mountinfo")).ok();
         let mut cgroups = Vec::new();
         for (path, uid) in self.pods(tree) {
@@ -50,27 +50,27 @@ impl Ground {
         orphans(tree, &cgroups, known)
     }
 
-    /// Does to a leftover what its fate says.
+    /// Does about an orphaned pod cgroup what its action says.
     ///
     /// # Errors
     /// What could not be done: it holds a protected process, or what the kernel says.
     pub fn end(&self, orphan: &Orphan) -> io::Result<()> {
         let root = self.beneath();
-        match orphan.fate {
-            Fate::Skip => Ok(()),
-            Fate::Starve => {
+        match orphan.action {
+            Action::Skip => Ok(()),
+            Action::ReduceCpu => {
                 match root.write(&orphan.path, "cpu.weight", &STARVED_WEIGHT.to_string()) {
                     // Without the controller it has no CPU of its own to lose.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                     other => other,
                 }
             }
-            Fate::Remove => {
+            Action::Remove => {
                 // By its id, so that a later cgroup of the same name is not the one that is emptied.
                 let target =
                     Target::Cgroup { id: root.id(&orphan.path)?, path: root.shown(&orphan.path) };
                 let roots = Roots { proc: self.proc.clone(), cgroup: self.root.clone() };
-                match end_leftover(&target, &roots) {
+                match kill_orphaned(&target, &roots) {
                     Ok(_) | Err(NotDone::Refused(Refusal::Gone | Refusal::Exiting)) => {
                         remove(&root, &orphan.path, 0)
                     }
@@ -250,9 +250,13 @@ mod tests {
         let line = "36 35 0:33 / /var/lib/kubelet/pods/mounted/volumes/kubernetes.io~empty-dir/x rw - tmpfs tmpfs rw\n";
         let (_dir, ground, tree) = ground(line);
         let known = known("live");
-        let found = ground.leftovers(&tree, Some(&known));
-        let fates: Vec<_> = found.iter().map(|o| (o.uid.as_str(), o.fate, o.populated)).collect();
-        assert_eq!(fates, [("mounted", Fate::Starve, false), ("gone", Fate::Remove, true)]);
+        let found = ground.orphaned_pods(&tree, Some(&known));
+        let actions: Vec<_> =
+            found.iter().map(|o| (o.uid.as_str(), o.action, o.populated)).collect();
+        assert_eq!(
+            actions,
+            [("mounted", Action::ReduceCpu, false), ("gone", Action::Remove, true)]
+        );
         let weight = ground.root.join("kubepods/besteffort/podmounted/cpu.weight");
         ground.end(&found[0]).unwrap();
         assert!(!weight.exists(), "without the controller there is nothing to take");
@@ -262,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn a_leftover_that_holds_a_protected_process_is_left_alone() {
+    fn an_orphaned_pod_that_holds_a_protected_process_is_left_alone() {
         let (_dir, ground, tree) = ground("");
         let at = ground.root.join("kubepods/podgone");
         fs::write(at.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
-        let found = ground.leftovers(&tree, Some(&known("live")));
+        let found = ground.orphaned_pods(&tree, Some(&known("live")));
         let gone = found.iter().find(|orphan| orphan.uid == "gone").unwrap();
         let error = ground.end(gone).unwrap_err().to_string();
         assert!(error.contains("it is ebb itself"), "{error}");

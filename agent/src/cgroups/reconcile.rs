@@ -19,7 +19,7 @@ use super::sources::{Sources, of_runtime_alone};
 use super::watch::Signs;
 use super::watch::{Notice, Watches};
 use crate::act::Mode;
-use crate::config::{CgroupMode, Cgroups, Dying, Leftovers};
+use crate::config::{CgroupMode, Cgroups, Dying, OrphanedPods};
 use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use crate::sense::manifests::Manifests;
@@ -263,7 +263,7 @@ impl Reconcile {
         // Together, because the order of writes is right only for all of them.
         let round = self.round(&different);
         self.tell(&round, None, reporter);
-        self.look_at_leftovers(reporter);
+        self.look_at_orphaned_pods(reporter);
         next
     }
 
@@ -348,16 +348,16 @@ impl Reconcile {
             reporter.tell(&Record::Cgroups {
                 written: &round.written,
                 created: &round.created,
-                left: &round.left,
+                remaining: &round.left,
                 would_write: &round.would_write,
                 would_create: &round.would_create,
-                trouble,
+                errors: trouble,
                 after_ms: noticed.map(|at| crate::report::ms(at.elapsed())),
             });
         }
     }
 
-    fn look_at_leftovers(&mut self, reporter: &mut Reporter) {
+    fn look_at_orphaned_pods(&mut self, reporter: &mut Reporter) {
         let ground = Ground {
             root: self.roots.cgroup.clone(),
             proc: self.roots.proc.clone(),
@@ -366,13 +366,13 @@ impl Reconcile {
         let acts = self.cgroups.mode == CgroupMode::Enforce;
         let may = May {
             remove: acts
-                && self.cgroups.leftovers == Leftovers::Remove
+                && self.cgroups.orphaned_pods == OrphanedPods::Remove
                 && self.sources.is_complete(),
             reclaim: acts && self.cgroups.dying == Dying::Reclaim,
             warm_up: self.hand == Mode::DryRun,
         };
         let known = self.sources.known(self.cgroups.beside);
-        if self.cgroups.leftovers == Leftovers::Remove {
+        if self.cgroups.orphaned_pods == OrphanedPods::Remove {
             self.say_hindrance(&ground, known.as_ref().err(), reporter);
         }
         let known = known.ok();

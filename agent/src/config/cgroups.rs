@@ -38,7 +38,7 @@ const BESIDES: [(&str, Beside); 2] = [("kubelet", Beside::Kubelet), ("nobody", B
 
 /// What `ebb run` does about pod cgroups that no pod belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leftovers {
+pub enum OrphanedPods {
     /// They are reported.
     #[default]
     Report,
@@ -58,8 +58,8 @@ pub enum Dying {
 
 const DYING: [(&str, Dying); 2] = [("report", Dying::Report), ("reclaim", Dying::Reclaim)];
 
-const LEFTOVERS: [(&str, Leftovers); 2] =
-    [("report", Leftovers::Report), ("remove", Leftovers::Remove)];
+const ORPHANED_PODS: [(&str, OrphanedPods); 2] =
+    [("report", OrphanedPods::Report), ("remove", OrphanedPods::Remove)];
 
 const KUBELETS: [(&str, Kubelet); 2] = [("1.36", Kubelet::V1_36), ("1.37", Kubelet::V1_37)];
 const CURVES: [(&str, Curve); 2] = [("old", Curve::Old), ("new", Curve::New)];
@@ -80,8 +80,8 @@ pub struct Cgroups {
     pub beside: Beside,
     /// Whether cgroups of pods that are missing are made.
     pub create: bool,
-    /// What `ebb run` does about leftovers.
-    pub leftovers: Leftovers,
+    /// What `ebb run` does about pod cgroups without a pod.
+    pub orphaned_pods: OrphanedPods,
     /// What `ebb run` does about removed cgroups that still hold memory.
     pub dying: Dying,
     /// Manifests of the pods: a file or a directory; without them pods come from the container runtime alone.
@@ -104,7 +104,7 @@ pub(super) struct CgroupsDraft {
     mode: CgroupMode,
     beside: Beside,
     create: bool,
-    leftovers: Leftovers,
+    orphaned_pods: OrphanedPods,
     dying: Dying,
     pod_manifests: Option<PathBuf>,
     kubelet_root: Option<PathBuf>,
@@ -124,7 +124,7 @@ impl CgroupsDraft {
         self.mode = section.choice("mode", &MODES).unwrap_or_default();
         self.beside = section.choice("beside", &BESIDES).unwrap_or_default();
         self.create = section.flag("create").unwrap_or_default();
-        self.leftovers = section.choice("leftovers", &LEFTOVERS).unwrap_or_default();
+        self.orphaned_pods = section.choice("orphanedPods", &ORPHANED_PODS).unwrap_or_default();
         self.dying = section.choice("dying", &DYING).unwrap_or_default();
         self.pod_manifests = section.text("podManifests").map(PathBuf::from);
         self.kubelet_root = section.text("kubeletRoot").map(PathBuf::from);
@@ -147,7 +147,7 @@ impl CgroupsDraft {
             mode,
             beside,
             create,
-            leftovers,
+            orphaned_pods,
             dying,
             pod_manifests,
             kubelet_root,
@@ -159,7 +159,7 @@ impl CgroupsDraft {
             mode,
             beside,
             create,
-            leftovers,
+            orphaned_pods,
             dying,
             pod_manifests,
             kubelet_root: kubelet_root.unwrap_or_else(|| KUBELET_ROOT.into()),
@@ -265,7 +265,7 @@ pub(super) fn print_own(cgroups: &Cgroups) -> Vec<(String, Placed)> {
         mode,
         beside,
         create,
-        leftovers,
+        orphaned_pods,
         dying,
         pod_manifests,
         kubelet_root,
@@ -279,7 +279,7 @@ pub(super) fn print_own(cgroups: &Cgroups) -> Vec<(String, Placed)> {
         ("mode", word(&MODES, *mode)),
         ("beside", word(&BESIDES, *beside)),
         ("create", Node::Bool(*create)),
-        ("leftovers", word(&LEFTOVERS, *leftovers)),
+        ("orphanedPods", word(&ORPHANED_PODS, *orphaned_pods)),
         ("dying", word(&DYING, *dying)),
         ("podManifests", pod_manifests.as_ref().map_or(Node::Null, path)),
         ("kubeletRoot", path(kubelet_root)),

@@ -24,7 +24,7 @@ mod tests;
 mod tree;
 
 pub use capacity::{Capacities, placed};
-pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, Leftovers};
+pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, OrphanedPods};
 pub use error::{ConfigErrors, Mistake};
 pub use explain::Setting;
 pub use patterns::Patterns;

@@ -16,7 +16,7 @@ const RANKINGS: [(&str, Ranking); 2] =
     [("kubelet", Ranking::Kubelet), ("attributed", Ranking::Attributed)];
 const VICTIMS: [(&str, Victims); 2] = [("one", Victims::One), ("enough", Victims::Enough)];
 const AFTERS: [(&str, AfterEviction); 2] =
-    [("wait", AfterEviction::Wait), ("goOn", AfterEviction::GoOn)];
+    [("wait", AfterEviction::Wait), ("continue", AfterEviction::Continue)];
 const CACHES: [(&str, ActiveCache); 2] = [
     ("used", ActiveCache::Used),
     ("reclaimableUnlessRefaulting", ActiveCache::ReclaimableUnlessRefaulting),
@@ -24,7 +24,7 @@ const CACHES: [(&str, ActiveCache); 2] = [
 const REACHES: [(&str, ImageReach); 2] =
     [("all", ImageReach::All), ("toLowThreshold", ImageReach::ToLowThreshold)];
 const IMAGE_ORDERS: [(&str, ImageOrder); 2] = [
-    ("longestUnused", ImageOrder::LongestUnused),
+    ("leastRecentlyUsed", ImageOrder::LeastRecentlyUsed),
     ("leastToPullAgain", ImageOrder::LeastToPullAgain),
 ];
 
@@ -42,7 +42,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Options) -> Options {
             .unwrap_or(defaults.min_freed_of_threshold),
         min_freed_of_need: section.percent("minFreedOfNeed").unwrap_or(defaults.min_freed_of_need),
         after_eviction: section.choice("afterEviction", &AFTERS).unwrap_or(defaults.after_eviction),
-        count_dying: section.flag("countDying").unwrap_or(defaults.count_dying),
+        count_terminating: section.flag("countTerminating").unwrap_or(defaults.count_terminating),
         preferences: section.flag("preferences").unwrap_or(defaults.preferences),
         spread_owners: section.flag("spreadOwners").unwrap_or(defaults.spread_owners),
         disruption_budgets: section
@@ -102,7 +102,7 @@ fn bounds(section: &mut Section<'_>) -> Option<BTreeMap<Signal, Quantity>> {
 fn forecast(mut section: Section<'_>, defaults: Forecast) -> Forecast {
     let forecast = Forecast {
         enabled: section.flag("enabled").unwrap_or(defaults.enabled),
-        graceful_end: section.duration("gracefulEnd").unwrap_or(defaults.graceful_end),
+        grace_period: section.duration("gracePeriod").unwrap_or(defaults.grace_period),
         horizon: section.duration("horizon").unwrap_or(defaults.horizon),
     };
     section.finish();
@@ -117,7 +117,7 @@ fn ladder(mut section: Section<'_>, defaults: Ladder) -> Ladder {
         throttle: section.duration("throttle").unwrap_or(defaults.throttle),
         freeze: section.duration("freeze").unwrap_or(defaults.freeze),
         reclaim_deadline: section.duration("reclaimDeadline").unwrap_or(defaults.reclaim_deadline),
-        freeze_at_most: section.duration("freezeAtMost").unwrap_or(defaults.freeze_at_most),
+        max_freeze: section.duration("maxFreeze").unwrap_or(defaults.max_freeze),
     };
     section.finish();
     ladder
@@ -155,7 +155,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         min_freed_of_threshold,
         min_freed_of_need,
         after_eviction,
-        count_dying,
+        count_terminating,
         preferences,
         spread_owners,
         disruption_budgets,
@@ -182,7 +182,7 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
         ("minFreedOfThreshold", Node::Integer((*min_freed_of_threshold).into())),
         ("minFreedOfNeed", Node::Integer((*min_freed_of_need).into())),
         ("afterEviction", word(&AFTERS, *after_eviction)),
-        ("countDying", Node::Bool(*count_dying)),
+        ("countTerminating", Node::Bool(*count_terminating)),
         ("preferences", Node::Bool(*preferences)),
         ("spreadOwners", Node::Bool(*spread_owners)),
         ("disruptionBudgets", Node::Bool(*disruption_budgets)),
@@ -201,17 +201,16 @@ pub(super) fn print(options: &Options) -> Vec<(String, Placed)> {
 }
 
 fn print_forecast(forecast: &Forecast) -> Node {
-    let Forecast { enabled, graceful_end, horizon } = forecast;
+    let Forecast { enabled, grace_period, horizon } = forecast;
     Node::Map(entries([
         ("enabled", Node::Bool(*enabled)),
-        ("gracefulEnd", length(*graceful_end)),
+        ("gracePeriod", length(*grace_period)),
         ("horizon", length(*horizon)),
     ]))
 }
 
 fn print_ladder(ladder: &Ladder) -> Node {
-    let Ladder { enabled, warn, reclaim, throttle, freeze, reclaim_deadline, freeze_at_most } =
-        ladder;
+    let Ladder { enabled, warn, reclaim, throttle, freeze, reclaim_deadline, max_freeze } = ladder;
     Node::Map(entries([
         ("enabled", Node::Bool(*enabled)),
         ("warn", length(*warn)),
@@ -219,7 +218,7 @@ fn print_ladder(ladder: &Ladder) -> Node {
         ("throttle", length(*throttle)),
         ("freeze", length(*freeze)),
         ("reclaimDeadline", length(*reclaim_deadline)),
-        ("freezeAtMost", length(*freeze_at_most)),
+        ("maxFreeze", length(*max_freeze)),
     ]))
 }
 

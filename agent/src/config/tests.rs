@@ -40,7 +40,7 @@ memoryThrottlingFactor: 0.8
 memoryReservationPolicy: TieredReservation
 singleProcessOOMKill: true
 ebb:
-  cgroups: { mode: enforce, beside: nobody, create: true, leftovers: remove, podManifests: /etc/ebb/pods, period: 500ms, containerWeightCurve: old }
+  cgroups: { mode: enforce, beside: nobody, create: true, orphanedPods: remove, podManifests: /etc/ebb/pods, period: 500ms, containerWeightCurve: old }
   mode: kubernetes
   enforce: true
   memoryAvailable: workingSet
@@ -49,7 +49,7 @@ ebb:
   incidents: { directory: /var/lib/ebb/incidents }
   ranking: attributed
   percentageAtMost: { memory.available: 1500M }
-  forecast: { enabled: true, gracefulEnd: 1500ms }
+  forecast: { enabled: true, gracePeriod: 1500ms }
   quirks: { noReclaimForNodeFs: false }
 "#;
     let once = Config::parse(text).unwrap();

@@ -87,13 +87,13 @@ pub const TABLE: &[Row] = &[
     Row {
         capability: Capability::CAP_BPF,
         for_what: "load BPF programs and read their maps",
-        without: "files are read instead (`BPF for …` is missing)",
+        without: "files are read instead (`BPF for …` is unavailable)",
         keep: Keep::WithBpf,
     },
     Row {
         capability: Capability::CAP_PERFMON,
         for_what: "attach BPF programs to the kernel",
-        without: "files are read instead (`BPF for …` is missing)",
+        without: "files are read instead (`BPF for …` is unavailable)",
         keep: Keep::WithReflex,
     },
     Row {
@@ -105,13 +105,13 @@ pub const TABLE: &[Row] = &[
     Row {
         capability: Capability::CAP_IPC_LOCK,
         for_what: "keep itself resident, where RLIMIT_MEMLOCK cannot be raised",
-        without: "its memory can be paged out (`mlockall` is missing)",
+        without: "its memory can be paged out (`mlockall` is unavailable)",
         keep: Keep::WithoutMemlock,
     },
     Row {
         capability: Capability::CAP_SYS_NICE,
         for_what: "run before the hog that keeps every processor busy",
-        without: "it waits its turn (`nice -20` is missing)",
+        without: "it waits its turn (`nice -20` is unavailable)",
         keep: Keep::WithoutRtprio,
     },
 ];

@@ -1,7 +1,7 @@
 //! Plans, audits and trees of cgroups, for people.
 
 use ebb_policy::cgroups::compare::{Difference, Kind, Live};
-use ebb_policy::cgroups::orphans::{Fate, Orphan};
+use ebb_policy::cgroups::orphans::{Action, Orphan};
 use ebb_policy::cgroups::plan::Value;
 use ebb_policy::cgroups::{Cgroup, Level, Plan};
 use serde::Serialize;
@@ -68,14 +68,14 @@ pub fn plan(plan: &Plan) -> String {
 pub fn audit(
     plan: &Plan,
     differences: &[Difference],
-    leftovers: &[Orphan],
+    orphaned: &[Orphan],
     dying: &[Dying],
 ) -> String {
     let mut text = String::new();
     for difference in folded_differences(differences) {
         line(&mut text, 0, &difference.to_string());
     }
-    for orphan in leftovers {
+    for orphan in orphaned {
         let runs = if orphan.populated { ", processes run in it" } else { "" };
         line(&mut text, 0, &format!("{}: orphaned: belongs to no pod{runs}", orphan.path));
     }
@@ -146,7 +146,7 @@ pub fn round(
     written: &[Written],
     created: &[String],
     left: &[Difference],
-    trouble: &[String],
+    errors: &[String],
     after_ms: Option<f64>,
 ) -> Vec<String> {
     let after = after_ms.map(|ms| format!(" within {ms:.1} ms of being noticed"));
@@ -163,7 +163,7 @@ pub fn round(
             wanted.as_ref().map(|wanted| format!(" (on the way to {wanted}: more is in use)"));
         format!("{path}: {file} {before} -> {now}{}", wanted.unwrap_or_default())
     }));
-    lines.extend(trouble.iter().map(|trouble| format!("not done: {trouble}")));
+    lines.extend(errors.iter().map(|error| format!("not done: {error}")));
     lines.extend(left.iter().take(LEFT_SHOWN).map(|difference| format!("left: {difference}")));
     lines
 }
@@ -183,30 +183,30 @@ pub fn rehearsed(would_write: &[Difference], would_create: &[String]) -> Vec<Str
 
 /// What was found of cgroups that no pod belongs to.
 #[must_use]
-pub fn leftovers(
+pub fn orphaned(
     found: &[Orphan],
-    ended: &[String],
+    cleaned_up: &[String],
     dying: &[Dying],
-    trouble: &[String],
+    errors: &[String],
 ) -> Vec<String> {
     let mut lines = vec![format!(
         "orphaned pod cgroups: {} found, {} removed or without CPU",
         found.len(),
-        ended.len()
+        cleaned_up.len()
     )];
     lines.extend(found.iter().take(LEFT_SHOWN).map(|orphan| {
         let runs = if orphan.populated { ", processes run in it" } else { "" };
-        let fate = match orphan.fate {
-            Fate::Remove => "to be removed".to_owned(),
-            Fate::Starve => {
+        let action = match orphan.action {
+            Action::Remove => "to be removed".to_owned(),
+            Action::ReduceCpu => {
                 "loses its CPU: its volumes are mounted, or that is not known".to_owned()
             }
-            Fate::Skip => format!("skipped: {}", orphan.skipped.as_deref().unwrap_or_default()),
+            Action::Skip => format!("skipped: {}", orphan.skipped.as_deref().unwrap_or_default()),
         };
-        format!("{}: {fate}{runs}", orphan.path)
+        format!("{}: {action}{runs}", orphan.path)
     }));
     lines.extend(dying.iter().map(still_held));
-    lines.extend(trouble.iter().map(|trouble| format!("not done: {trouble}")));
+    lines.extend(errors.iter().map(|error| format!("not done: {error}")));
     lines
 }
 

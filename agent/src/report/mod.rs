@@ -20,7 +20,7 @@ use crate::clock::{Boot, Clock};
 use cgroups::{Dying, Written};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
-use ebb_policy::plan::{Evict, KeepReason, Note, Ranked};
+use ebb_policy::plan::{Evict, Note, Ranked, SkipReason};
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Millis, Plan, Signal, StallShare};
 use incident::About;
@@ -39,14 +39,14 @@ pub enum Output {
     Json,
 }
 
-/// How a departure ended.
+/// How a termination ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Fate {
+pub enum Outcome {
     /// Nothing of it runs any more.
-    Gone,
+    Exited,
     /// It was still there when its time was over.
-    Stuck,
+    TimedOut,
 }
 
 /// A step of an episode, in milliseconds since the threshold was crossed.
@@ -98,6 +98,27 @@ impl OomConstraint {
     }
 }
 
+/// A job that was done.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Done<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Who it was, by name.
+    pub workload: Option<&'a WorkloadKey>,
+    /// How.
+    pub method: Method,
+    /// Milliseconds since the crossing, when there was one.
+    pub after_ms: Option<f64>,
+    /// Microseconds that it took from being taken up.
+    pub took_us: u64,
+    /// It was the watchdog that acted.
+    pub by_watchdog: bool,
+    /// In a dry run: units of the signal that count as freed by it from here on, for as long as it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assumes_freed: Option<u64>,
+}
+
 /// What is reported.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
@@ -108,17 +129,17 @@ pub enum Record<'a> {
         version: &'static str,
         /// Whether it acts.
         mode: Mode,
-        /// What tells of each fact, and what is missing.
-        live: Vec<String>,
+        /// The source of each fact.
+        sources: Vec<String>,
         /// What could not be had, and why.
-        missing: Vec<String>,
+        unavailable: Vec<String>,
         /// Thresholds in force.
         thresholds: Vec<String>,
         /// Number of workloads found.
         workloads: usize,
     },
     /// A threshold was crossed.
-    Crossed {
+    ThresholdCrossed {
         /// Signal.
         signal: Signal,
         /// Threshold in the signal's unit.
@@ -129,7 +150,7 @@ pub enum Record<'a> {
         seen_after_ms: f64,
     },
     /// The memory pressure of a watched cgroup is above its limit.
-    PressureAbove {
+    MemoryPressureAboveLimit {
         /// The cgroup.
         cgroup: &'a str,
         /// `full avg10`, hundredths of a percent.
@@ -140,7 +161,7 @@ pub enum Record<'a> {
         duration: Millis,
     },
     /// It is no longer.
-    PressureRelieved {
+    MemoryPressureRelieved {
         /// The cgroup.
         cgroup: &'a str,
         /// `full avg10`, hundredths of a percent; absent when the cgroup or the file is gone.
@@ -150,10 +171,10 @@ pub enum Record<'a> {
         timeline: &'a [Moment],
     },
     /// A plan with at least one action was made.
-    Planned {
+    Decided {
         /// Milliseconds since the crossing.
         after_ms: Option<f64>,
-        /// Whom it ends.
+        /// Whom it evicts.
         evict: Vec<&'a Evict>,
         /// The ranking behind it, best victims first, shortened.
         ranking: &'a [Ranked],
@@ -163,50 +184,36 @@ pub enum Record<'a> {
         notes: Vec<String>,
     },
     /// Pressure is there, but nothing can or need be done; told once until that changes.
-    Holding {
+    EvictionDeferred {
         /// Signal, if one threshold was handled.
         signal: Option<Signal>,
         /// Why.
         notes: Vec<String>,
     },
-    /// A workload is told that it will be the first to go.
+    /// A workload is warned that it will be evicted first.
     Warned {
         /// Who.
         workload: &'a WorkloadKey,
         /// Why.
         message: &'a str,
     },
-    /// A job was done.
-    Acted {
-        /// The job.
-        job: &'a Job,
-        /// Who it was, by name.
-        workload: Option<&'a WorkloadKey>,
-        /// How.
-        method: Method,
-        /// Milliseconds since the crossing, when there was one.
-        after_ms: Option<f64>,
-        /// Microseconds that it took from being taken up.
-        took_us: u64,
-        /// It was the watchdog that acted.
-        by_watchdog: bool,
-        /// In a dry run: units of the signal that count as freed by it from here on, for as long as it runs.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        assumes_freed: Option<u64>,
-    },
-    /// Whom the reflex in the kernel would end at the threshold has changed.
-    Named {
+    /// A workload was terminated, killed, or would have been in a dry run.
+    Evicted(Done<'a>),
+    /// A step before eviction was taken: reclaim, throttle, freeze or release.
+    StepTaken(Done<'a>),
+    /// Whom the reflex in the kernel kills at the threshold has changed.
+    ReflexArmed {
         /// Who.
         workload: &'a WorkloadKey,
     },
     /// The reflex in the kernel found the threshold crossed.
-    Reflex {
-        /// Who was named to it.
+    ReflexFired {
+        /// Whom it was armed for.
         workload: &'a WorkloadKey,
         /// Processes that it sent SIGKILL.
         killed: &'a [i32],
-        /// Processes that were no longer what they had been when they were named, or were protected.
-        doubted: &'a [i32],
+        /// Processes that were no longer what they had been when it was armed, or were protected.
+        skipped: &'a [i32],
         /// What was available then, in bytes.
         available: u64,
         /// The threshold, in bytes.
@@ -226,16 +233,16 @@ pub enum Record<'a> {
         why: String,
     },
     /// A workload has ended, or has not in time.
-    Departed {
+    Terminated {
         /// Who.
         workload: &'a WorkloadKey,
-        /// How it ended.
-        fate: Fate,
+        /// How that ended.
+        outcome: Outcome,
         /// Milliseconds since it was chosen.
         after_ms: f64,
     },
     /// The signal is back above its threshold.
-    Recovered {
+    PressureRelieved {
         /// Signal.
         signal: Signal,
         /// What is available now.
@@ -326,7 +333,7 @@ pub enum Record<'a> {
         /// How many things were removed.
         removed: u64,
         /// How many were not.
-        left_alone: u64,
+        skipped: u64,
         /// Bytes that the removed images should have freed.
         #[serde(skip_serializing_if = "Option::is_none")]
         expected: Option<u64>,
@@ -351,8 +358,8 @@ pub enum Record<'a> {
         written: &'a [Written],
         /// Cgroups that were made.
         created: &'a [String],
-        /// Differences that are not ebb's to end.
-        left: &'a [Difference],
+        /// Differences that are not ebb's to write.
+        remaining: &'a [Difference],
         /// What would have been written, in a dry run.
         #[serde(skip_serializing_if = "<[Difference]>::is_empty")]
         would_write: &'a [Difference],
@@ -360,19 +367,19 @@ pub enum Record<'a> {
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
         would_create: &'a [String],
         /// What could not be done, and why.
-        trouble: Vec<String>,
+        errors: Vec<String>,
         /// Milliseconds since the first change was noticed; absent when the whole tree was looked at.
         after_ms: Option<f64>,
     },
     /// Cgroups of pods were found that belong to no pod or container, or that are removed and still hold memory.
-    CgroupLeftovers {
+    OrphanedPodCgroups {
         /// All of them.
         found: &'a [Orphan],
-        /// Paths of those that were dealt with as their fate says.
-        ended: &'a [String],
+        /// Paths of those that were removed, or had their CPU reduced.
+        cleaned_up: &'a [String],
         /// Paths of those that would have been, in a dry run.
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        would_end: &'a [String],
+        would_clean_up: &'a [String],
         /// Cgroups below pods that are there, in which nothing runs and which belong to no container.
         empty: &'a [String],
         /// Removed cgroups that still hold memory.
@@ -380,7 +387,7 @@ pub enum Record<'a> {
         /// Bytes that those held and no longer do.
         reclaimed: u64,
         /// What could not be done, and why.
-        trouble: &'a [String],
+        errors: &'a [String],
     },
     /// Something that ebb relied on is no longer there.
     Degraded {
@@ -505,8 +512,8 @@ pub fn note(plan: &Plan, note: &Note) -> String {
     let signal = plan.handled.as_ref().map_or(Signal::MemoryAvailable, |handled| handled.signal);
     let said = text::note(note, signal);
     match (note, unlisted(plan)) {
-        (Note::NothingToEvict, 1..) => {
-            format!("{said}; the container runtime has not told yet whose they all are")
+        (Note::NoEvictionCandidates, 1..) => {
+            format!("{said}; waiting for the runtime's pod list")
         }
         _ => said,
     }
@@ -515,6 +522,6 @@ pub fn note(plan: &Plan, note: &Note) -> String {
 /// How many workloads a plan keeps for want of the container runtime's word on whose they are.
 #[must_use]
 pub fn unlisted(plan: &Plan) -> usize {
-    let unlisted = KeepReason::Protected { reason: ProtectedReason::Unlisted };
-    plan.kept.iter().filter(|kept| kept.reason == unlisted).count()
+    let unlisted = SkipReason::Protected { reason: ProtectedReason::Unlisted };
+    plan.skipped.iter().filter(|kept| kept.reason == unlisted).count()
 }

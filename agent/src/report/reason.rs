@@ -1,12 +1,12 @@
 //! Why something was skipped, in words.
 
-use ebb_policy::plan::{KeepReason, Kept, Subject};
+use ebb_policy::plan::{SkipReason, Skipped, Subject};
 use ebb_policy::snapshot::ProtectedReason;
 use serde::Serialize;
 
 /// What was skipped, and why, as one line.
 #[must_use]
-pub fn skipped(kept: &Kept) -> String {
+pub fn skipped(kept: &Skipped) -> String {
     let subject = match &kept.subject {
         Subject::Workload { workload } => workload.name.clone(),
         Subject::Container { id } => format!("container {id}"),
@@ -19,37 +19,37 @@ pub fn skipped(kept: &Kept) -> String {
 
 /// Why something was skipped.
 #[must_use]
-pub fn reason(reason: &KeepReason) -> String {
+pub fn reason(reason: &SkipReason) -> String {
     match reason {
-        KeepReason::Critical => {
+        SkipReason::Critical => {
             "critical: a static or mirror pod, or one of a system priority".into()
         }
-        KeepReason::Protected { reason } => format!("protected: {}", protection(*reason)),
-        KeepReason::NothingToGain => "uses nothing of what is short".into(),
-        KeepReason::ReclaimsTooLittle => {
+        SkipReason::Protected { reason } => format!("protected: {}", protection(*reason)),
+        SkipReason::NothingToGain => "uses nothing of what is short".into(),
+        SkipReason::ReclaimsTooLittle => {
             "so little memory is reclaimed from it that it does not cause the pressure".into()
         }
-        KeepReason::HoldsTooLittle => {
+        SkipReason::HoldsTooLittle => {
             "it holds so little of the cgroup's memory that its eviction would not relieve the pressure"
                 .into()
         }
-        KeepReason::NotNeeded => "not needed: those before it free enough".into(),
-        KeepReason::DisruptionBudget { budget } => {
+        SkipReason::NotNeeded => "not needed: those before it free enough".into(),
+        SkipReason::DisruptionBudget { budget } => {
             format!("its disruption budget {budget} allows no disruption")
         }
-        KeepReason::OwnerSpared { owner } => {
+        SkipReason::OtherReplicaEvicted { owner } => {
             format!("another replica of {owner} is evicted in this pass")
         }
-        KeepReason::Dying { .. } => "terminating: what it frees is counted".into(),
-        KeepReason::Running => "it runs".into(),
-        KeepReason::TooYoung { wait } => format!("too young for {} s", wait.0),
-        KeepReason::Newest => "among the newest of its kind".into(),
-        KeepReason::PodActive => "its pod still needs it".into(),
-        KeepReason::InUse => "in use".into(),
-        KeepReason::Pinned => "pinned by the runtime".into(),
-        KeepReason::EnoughFreed => "enough is freed without it".into(),
-        KeepReason::SourcesNotReady => "not every source of pods has reported yet".into(),
-        KeepReason::MayBeRotating => "what it points to exists, or may be about to".into(),
+        SkipReason::Terminating { .. } => "terminating: what it frees is counted".into(),
+        SkipReason::Running => "it runs".into(),
+        SkipReason::TooYoung { wait } => format!("too young for {} s", wait.0),
+        SkipReason::Newest => "among the newest of its kind".into(),
+        SkipReason::PodActive => "its pod still needs it".into(),
+        SkipReason::InUse => "in use".into(),
+        SkipReason::Pinned => "pinned by the runtime".into(),
+        SkipReason::EnoughFreed => "enough is freed without it".into(),
+        SkipReason::SourcesNotReady => "not every source of pods has reported yet".into(),
+        SkipReason::MayBeRotating => "what it points to exists, or may be about to".into(),
         // A reason that has no sentence here is said by its name.
         other => named(other),
     }
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_reason_without_a_sentence_is_said_in_the_words_of_its_name() {
-        assert_eq!(named(&KeepReason::UsedSince), "used since");
+        assert_eq!(named(&SkipReason::UsedSince), "used since");
         assert_eq!(named(&ProtectedReason::NothingRuns), "nothing runs");
-        assert_eq!(reason(&KeepReason::UsedSince), "used since");
+        assert_eq!(reason(&SkipReason::UsedSince), "used since");
     }
 }

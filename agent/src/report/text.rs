@@ -1,8 +1,8 @@
 //! Records as lines for people: what happened first, then why.
 
-use super::{Fate, Moment, OomConstraint, Record, plain};
+use super::{Done, Moment, OomConstraint, Outcome, Record, plain};
 use crate::act::runtime::Work;
-use crate::act::{Method, Mode, Need};
+use crate::act::{Method, Mode, Need, Rung, Step};
 use crate::human::{amount, bytes};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
@@ -41,18 +41,18 @@ pub(super) fn write(
 /// A colour, and what a record says, line by line.
 pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
     match record {
-        Record::Started { version, mode, live, missing, thresholds, workloads } => {
+        Record::Started { version, mode, sources, unavailable, thresholds, workloads } => {
             let mode = match mode {
                 Mode::DryRun => "dry run (evicts nothing; --enforce acts)",
                 Mode::Enforce => "enforcing",
             };
             let mut lines = vec![format!("ebb {version} started, {mode}, {workloads} workloads")];
             lines.push(format!("thresholds: {}", thresholds.join(", ")));
-            lines.extend(live.iter().map(|l| format!("live: {l}")));
-            lines.extend(missing.iter().map(|m| format!("missing: {m}")));
+            lines.extend(sources.iter().map(|s| format!("source: {s}")));
+            lines.extend(unavailable.iter().map(|u| format!("unavailable: {u}")));
             (GREEN, lines)
         }
-        Record::Crossed { signal, threshold, available, seen_after_ms } => (
+        Record::ThresholdCrossed { signal, threshold, available, seen_after_ms } => (
             YELLOW,
             vec![format!(
                 "{signal} crossed its threshold: {} < {}, seen {seen_after_ms:.1} ms later",
@@ -60,19 +60,19 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                 amount(*signal, *threshold)
             )],
         ),
-        Record::PressureAbove { cgroup, full_avg10, limit, duration } => (
+        Record::MemoryPressureAboveLimit { cgroup, full_avg10, limit, duration } => (
             YELLOW,
             vec![format!(
                 "memory pressure of {cgroup} is above its limit: full avg10 {full_avg10} > {limit}; after {duration} a workload below it is evicted"
             )],
         ),
-        Record::PressureRelieved { cgroup, full_avg10, timeline } => {
+        Record::MemoryPressureRelieved { cgroup, full_avg10, timeline } => {
             let now = full_avg10.map_or("unavailable".to_owned(), |now| format!("{now}"));
             let mut lines = vec![format!("memory pressure of {cgroup} relieved: full avg10 {now}")];
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
         }
-        Record::Planned { after_ms, evict, ranking, candidates, notes } => {
+        Record::Decided { after_ms, evict, ranking, candidates, notes } => {
             let mut lines = Vec::new();
             for evict in evict {
                 let memory = evict.memory_pressure.as_ref().map(|_| Signal::MemoryAvailable);
@@ -96,13 +96,18 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             lines.extend(notes.iter().map(|n| format!("note: {n}")));
             (YELLOW, lines)
         }
-        Record::Holding { signal, notes } => {
+        Record::EvictionDeferred { signal, notes } => {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
             (YELLOW, vec![format!("eviction{signal} deferred: {}", notes.join("; "))])
         }
-        Record::Acted {
-            job, workload, method: Method::DryRun, after_ms, assumes_freed, ..
-        } => {
+        Record::Evicted(Done {
+            job,
+            workload,
+            method: Method::DryRun,
+            after_ms,
+            assumes_freed,
+            ..
+        }) => {
             let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
             let signal = match &job.need {
                 Some(Need::PidsBelow { .. }) => Signal::PidAvailable,
@@ -117,28 +122,42 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             let after = after_crossing(*after_ms);
             (YELLOW, vec![format!("dry run: would evict {name}{after}; {assumed}")])
         }
-        Record::Acted { job, workload, method, after_ms, took_us, by_watchdog, .. } => {
+        Record::StepTaken(Done { job, workload, method: Method::DryRun, after_ms, .. }) => {
             let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
-            let (verb, via) = done(*method);
+            let step = step_of(job.step);
+            (YELLOW, vec![format!("dry run: would {step} {name}{}", after_crossing(*after_ms))])
+        }
+        Record::Evicted(done) | Record::StepTaken(done) => {
+            let Done { job, workload, method, after_ms, took_us, by_watchdog, .. } = done;
+            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
+            let (verb, via) = means(*method);
             let by = if *by_watchdog { "the watchdog " } else { "" };
             let after = after_crossing(*after_ms);
             (RED, vec![format!("{by}{verb} {name} via {via}{after}, in {took_us} µs")])
         }
-        Record::Named { workload } => {
+        Record::ReflexArmed { workload } => {
             ("", vec![format!("reflex armed: the kernel kills {} at the threshold", workload.name)])
         }
-        Record::Reflex { workload, killed, doubted, available, took_us, seen_after_ms, .. } => {
+        Record::ReflexFired {
+            workload,
+            killed,
+            skipped,
+            available,
+            took_us,
+            seen_after_ms,
+            ..
+        } => {
             let left = amount(Signal::MemoryAvailable, *available);
             let seen = format!("with {left} left, seen {seen_after_ms:.1} ms later");
-            let what = match (killed.len(), doubted.len()) {
+            let what = match (killed.len(), skipped.len()) {
                 (0, _) => {
                     format!("killed nothing of {}: its processes had changed", workload.name)
                 }
                 (killed, 0) => {
                     format!("killed {killed} processes of {} in {took_us} µs", workload.name)
                 }
-                (killed, doubted) => {
-                    format!("killed {killed} processes of {}, skipped {doubted}", workload.name)
+                (killed, skipped) => {
+                    format!("killed {killed} processes of {}, skipped {skipped}", workload.name)
                 }
             };
             (RED, vec![format!("reflex fired: {what}, {seen}")])
@@ -150,11 +169,11 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
             (YELLOW, vec![format!("skipped {name}: {why}")])
         }
-        Record::Departed { workload, fate, after_ms } => match fate {
-            Fate::Gone => {
+        Record::Terminated { workload, outcome, after_ms } => match outcome {
+            Outcome::Exited => {
                 (GREEN, vec![format!("{} terminated within {after_ms:.1} ms", workload.name)])
             }
-            Fate::Stuck => (
+            Outcome::TimedOut => (
                 RED,
                 vec![format!(
                     "termination of {} timed out after {after_ms:.0} ms: another may be evicted",
@@ -162,7 +181,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                 )],
             ),
         },
-        Record::Recovered { signal, available, timeline } => {
+        Record::PressureRelieved { signal, available, timeline } => {
             let mut lines = vec![format!(
                 "pressure on {signal} relieved: {} left",
                 amount(*signal, *available)
@@ -173,19 +192,27 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         Record::Cgroups {
             written,
             created,
-            left,
+            remaining,
             would_write,
             would_create,
-            trouble,
+            errors,
             after_ms,
         } => {
-            let mut lines = super::cgroups::round(written, created, left, trouble, *after_ms);
+            let mut lines = super::cgroups::round(written, created, remaining, errors, *after_ms);
             lines.extend(super::cgroups::rehearsed(would_write, would_create));
             (YELLOW, lines)
         }
-        Record::CgroupLeftovers { found, ended, would_end, empty, dying, reclaimed, trouble } => {
-            let mut lines = super::cgroups::leftovers(found, ended, dying, trouble);
-            lines.extend(would_end.iter().map(|path| format!("dry run: would remove {path}")));
+        Record::OrphanedPodCgroups {
+            found,
+            cleaned_up,
+            would_clean_up,
+            empty,
+            dying,
+            reclaimed,
+            errors,
+        } => {
+            let mut lines = super::cgroups::orphaned(found, cleaned_up, dying, errors);
+            lines.extend(would_clean_up.iter().map(|path| format!("dry run: would remove {path}")));
             let empty = empty.iter().map(|path| format!("{path}: empty, and of no container"));
             lines.extend(empty);
             if *reclaimed > 0 {
@@ -239,9 +266,8 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         Record::NotRemoved { work, why } => {
             (YELLOW, vec![format!("not removed: {}: {why}", piece(work))])
         }
-        Record::Collected { removed, left_alone, expected, measured, took_ms } => {
-            let not =
-                if *left_alone > 0 { format!(", {left_alone} skipped") } else { String::new() };
+        Record::Collected { removed, skipped, expected, measured, took_ms } => {
+            let not = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
             let freed = match (expected, measured) {
                 (Some(expected), Some(measured)) => format!(
                     "; freed {}{} where {} were expected",
@@ -275,8 +301,20 @@ fn after_crossing(after_ms: Option<f64>) -> String {
     after_ms.map(|ms| format!(" {ms:.1} ms after the crossing")).unwrap_or_default()
 }
 
+/// What a job does to its workload.
+fn step_of(step: Step) -> &'static str {
+    match step {
+        Step::Kill => "kill",
+        Step::Terminate => "terminate",
+        Step::Rung(Rung::Reclaim { .. }) => "reclaim from",
+        Step::Rung(Rung::Throttle { .. }) => "throttle",
+        Step::Rung(Rung::Freeze { .. }) => "freeze",
+        Step::Rung(Rung::Release) => "release",
+    }
+}
+
 /// What was done, and by which means of the kernel.
-fn done(method: Method) -> (&'static str, &'static str) {
+fn means(method: Method) -> (&'static str, &'static str) {
     match method {
         Method::CgroupKill => ("killed", "cgroup.kill"),
         Method::FreezeAndSignal => ("killed", "cgroup.freeze and SIGKILL"),
@@ -378,9 +416,9 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
             amount(*also, *available)
         ),
         Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
-        Note::NothingActive => "no eviction candidates: no workload is active".into(),
-        Note::NothingToEvict => "no eviction candidates: every workload is skipped".into(),
-        Note::DyingCovers { expected, need } => {
+        Note::NoActiveWorkloads => "no eviction candidates: no workload is active".into(),
+        Note::NoEvictionCandidates => "no eviction candidates: every workload is skipped".into(),
+        Note::TerminatingCovers { expected, need } => {
             format!(
                 "terminating workloads should free {} of {} needed",
                 amount(signal, *expected),
@@ -444,11 +482,11 @@ pub(super) fn note(note: &Note, signal: Signal) -> String {
         Note::UsageNotMeasured { unknown } => format!(
             "the disk usage of {unknown} candidates could not be measured in time: the last known figures decide"
         ),
-        Note::PressureAwaitsEnd { cgroup, workload, dry_run: false } => format!(
+        Note::PressureAwaitsTermination { cgroup, workload, dry_run: false } => format!(
             "memory pressure of {cgroup}: eviction deferred until {} has terminated",
             workload.name
         ),
-        Note::PressureAwaitsEnd { cgroup, workload, dry_run: true } => format!(
+        Note::PressureAwaitsTermination { cgroup, workload, dry_run: true } => format!(
             "dry run: assumes memory pressure of {cgroup} relieved by the eviction of {}, which was not carried out",
             workload.name
         ),
@@ -498,7 +536,7 @@ mod tests {
 
     #[test]
     fn what_a_note_counts_has_the_unit_of_the_signal() {
-        let covers = Note::DyingCovers { expected: 1036, need: 116 };
+        let covers = Note::TerminatingCovers { expected: 1036, need: 116 };
         let said = |signal| note(&covers, signal);
         assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
         assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));

@@ -28,7 +28,7 @@ impl Agent {
             watch.episode = Some(episode);
             let about = About::Signal(watch.signal);
             self.reporter.episode_begins(about, self.state.clock().unix_ms(crossed));
-            self.reporter.tell(&Record::Crossed {
+            self.reporter.tell(&Record::ThresholdCrossed {
                 signal: watch.signal,
                 threshold,
                 available,
@@ -52,7 +52,7 @@ impl Agent {
             let Some(mut episode) = watch.episode.take() else { continue };
             let signal = watch.signal;
             let timeline = episode.timeline();
-            self.reporter.tell(&Record::Recovered { signal, available, timeline });
+            self.reporter.tell(&Record::PressureRelieved { signal, available, timeline });
             let about = About::Signal(signal);
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);

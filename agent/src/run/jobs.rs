@@ -4,7 +4,7 @@ use super::Agent;
 use super::episodes::of_signal;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
-use crate::report::{Fate, Record, ms};
+use crate::report::{Done, Outcome, Record, ms};
 use crate::state::NodeState;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 
@@ -67,12 +67,12 @@ impl Agent {
                 if let Some(episode) = episode {
                     let who = told_as(&acted.job.target, workload);
                     let what = match (ended.method, acted.by_watchdog) {
-                        (act::Method::DryRun, _) => "would be killed (dry run)",
-                        (act::Method::Terminate, _) => "asked to end",
+                        (act::Method::DryRun, _) => "would be evicted (dry run)",
+                        (act::Method::Terminate, _) => "terminating",
                         (act::Method::Reclaim, _) => "reclaimed from",
-                        (act::Method::Throttle, _) => "slowed down",
-                        (act::Method::Freeze, _) => "stopped",
-                        (act::Method::Release, _) => "let go again",
+                        (act::Method::Throttle, _) => "throttled",
+                        (act::Method::Freeze, _) => "frozen",
+                        (act::Method::Release, _) => "released",
                         (_, false) => "killed",
                         (_, true) => "killed by the watchdog",
                     };
@@ -89,7 +89,7 @@ impl Agent {
                     // Nobody decided on it here, so nobody has noted it.
                     self.state.note_evicted(uid);
                 }
-                self.reporter.tell(&Record::Acted {
+                let done = Done {
                     job: &acted.job,
                     workload,
                     method: ended.method,
@@ -98,6 +98,10 @@ impl Agent {
                         .unwrap_or(u64::MAX),
                     by_watchdog: acted.by_watchdog,
                     assumes_freed,
+                };
+                self.reporter.tell(&match acted.job.step {
+                    act::Step::Kill | act::Step::Terminate => Record::Evicted(done),
+                    act::Step::Rung(_) => Record::StepTaken(done),
                 });
             }
             Err(error) => {
@@ -176,24 +180,28 @@ impl Agent {
         }
         let proc = self.roots.proc.clone();
         let (gone, stuck) = self.state.terminations().look(&proc, at);
-        for (terminations, fate) in [(gone, Fate::Gone), (stuck, Fate::Stuck)] {
+        for (terminations, outcome) in [(gone, Outcome::Exited), (stuck, Outcome::TimedOut)] {
             for departure in terminations {
-                match (&departure.target, fate) {
-                    (Target::Pod { uid, .. }, Fate::Gone) => self.stop_sandboxes(uid),
-                    (target, Fate::Gone) => self.state.forget_removed(target),
-                    (_, Fate::Stuck) => {}
+                match (&departure.target, outcome) {
+                    (Target::Pod { uid, .. }, Outcome::Exited) => self.stop_sandboxes(uid),
+                    (target, Outcome::Exited) => self.state.forget_removed(target),
+                    (_, Outcome::TimedOut) => {}
                 }
                 let own = self.pressures.episode_of(&departure.key);
                 let episode = own.or_else(|| of_signal(&mut self.watches, departure.signal));
                 if let Some(episode) = episode {
-                    let what = match fate {
-                        Fate::Gone => "gone",
-                        Fate::Stuck => "still there past its deadline",
+                    let what = match outcome {
+                        Outcome::Exited => "terminated",
+                        Outcome::TimedOut => "termination timed out",
                     };
                     episode.note(what, at, Some(departure.key.name.clone()));
                 }
                 let after_ms = ms(at.since(departure.chosen));
-                self.reporter.tell(&Record::Departed { workload: &departure.key, fate, after_ms });
+                self.reporter.tell(&Record::Terminated {
+                    workload: &departure.key,
+                    outcome,
+                    after_ms,
+                });
             }
         }
     }

@@ -280,7 +280,7 @@ impl Agent {
                 watch.episode = Some(Episode::of_pressure(now));
                 let about = About::MemoryPressure(watch.rule.cgroup.clone());
                 self.reporter.episode_begins(about, self.state.clock().unix_ms(now));
-                self.reporter.tell(&Record::PressureAbove {
+                self.reporter.tell(&Record::MemoryPressureAboveLimit {
                     cgroup: &watch.rule.cgroup,
                     full_avg10,
                     limit: watch.rule.limit,
@@ -307,7 +307,7 @@ impl Agent {
             watch.victims.clear();
             let cgroup = &watch.rule.cgroup;
             let timeline = episode.timeline();
-            self.reporter.tell(&Record::PressureRelieved { cgroup, full_avg10, timeline });
+            self.reporter.tell(&Record::MemoryPressureRelieved { cgroup, full_avg10, timeline });
             let about = About::MemoryPressure(cgroup.clone());
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);

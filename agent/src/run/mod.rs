@@ -371,8 +371,8 @@ impl Agent {
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),
-            live: wakers.live().into_iter().chain(self.state.swept()).collect(),
-            missing: std::mem::take(&mut self.missing),
+            sources: wakers.live().into_iter().chain(self.state.swept()).collect(),
+            unavailable: std::mem::take(&mut self.missing),
             thresholds: std::mem::take(&mut self.thresholds),
             workloads: self.state.workload_count(),
         });

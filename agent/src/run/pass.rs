@@ -123,7 +123,7 @@ impl Agent {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
             episode.note(what, decided, Some(names.join(", ")));
         }
-        self.reporter.tell(&Record::Planned {
+        self.reporter.tell(&Record::Decided {
             after_ms,
             evict: evictions.to_vec(),
             ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking),
@@ -263,8 +263,10 @@ impl Agent {
             return;
         }
         let notes = why.map(|note| report::note(plan, note)).collect();
-        self.reporter
-            .tell(&Record::Holding { signal: plan.handled.as_ref().map(|h| h.signal), notes });
+        self.reporter.tell(&Record::EvictionDeferred {
+            signal: plan.handled.as_ref().map(|h| h.signal),
+            notes,
+        });
         self.holding = Some(kinds);
     }
 }
@@ -295,10 +297,10 @@ fn shown(status: &ThresholdStatus) -> Option<String> {
 /// What kind of reason for holding still a note is, without the figures that change from look to look; empty for a note that is none.
 fn kind(plan: &Plan, note: &Note) -> &'static str {
     match note {
-        Note::DyingCovers { .. } => "dyingCovers",
-        Note::NothingActive => "nothingActive",
-        Note::NothingToEvict if report::unlisted(plan) > 0 => "unlisted",
-        Note::NothingToEvict => "nothingToEvict",
+        Note::TerminatingCovers { .. } => "terminatingCovers",
+        Note::NoActiveWorkloads => "noActiveWorkloads",
+        Note::NoEvictionCandidates if report::unlisted(plan) > 0 => "unlisted",
+        Note::NoEvictionCandidates => "noEvictionCandidates",
         Note::NotEnough { .. } => "notEnough",
         Note::DryRunFreed { .. } => "dryRunFreed",
         Note::CannotSuffice { .. } => "cannotSuffice",
@@ -307,7 +309,7 @@ fn kind(plan: &Plan, note: &Note) -> &'static str {
         Note::ReclaimFirst => "reclaimFirst",
         Note::UsageAwaited { .. } => "usageAwaited",
         Note::UsageNotMeasured { .. } => "usageNotMeasured",
-        Note::PressureAwaitsEnd { .. } => "pressureAwaitsEnd",
+        Note::PressureAwaitsTermination { .. } => "pressureAwaitsTermination",
         Note::PressureWithoutCandidate { .. } => "pressureWithoutCandidate",
         _ => "",
     }

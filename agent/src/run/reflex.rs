@@ -94,7 +94,7 @@ impl Agent {
                 }
                 if armed.is_ok() {
                     if arming.told.as_ref() != Some(target) {
-                        self.reporter.tell(&Record::Named { workload: key });
+                        self.reporter.tell(&Record::ReflexArmed { workload: key });
                         arming.told = Some(target.clone());
                     }
                     let (target, key) = (target.clone(), key.clone());
@@ -210,10 +210,10 @@ impl Agent {
         }
         // The kernel counts in pages.
         let hard = watch.as_ref().and_then(|watch| watch.hard());
-        self.reporter.tell(&Record::Reflex {
+        self.reporter.tell(&Record::ReflexFired {
             workload: &key,
             killed: &shot.killed,
-            doubted: &shot.doubted,
+            skipped: &shot.doubted,
             available,
             threshold: hard.or(u64::try_from(shot.line).ok()).unwrap_or(0),
             took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),

@@ -18,7 +18,7 @@ use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
 use crate::report::{Record, ms};
 use crate::state::{Extent, Manifested};
-use ebb_policy::plan::{KeepReason, Note, Subject};
+use ebb_policy::plan::{Note, SkipReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ struct Collecting {
     removed: u64,
     /// Of those, what a sandbox may have been kept for.
     containers_removed: u64,
-    left_alone: u64,
+    skipped: u64,
     /// Of those, what the runtime refused.
     refused: u64,
     /// When the last was over; then the node is looked at again.
@@ -280,7 +280,7 @@ impl Agent {
         let freed = collecting.available.zip(left).filter(|_| collecting.images > 0);
         self.reporter.tell(&Record::Collected {
             removed: collecting.removed,
-            left_alone: collecting.left_alone,
+            skipped: collecting.skipped,
             expected: (collecting.images > 0).then_some(collecting.expected),
             measured: freed.map(|(before, left)| {
                 i64::try_from(left).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX)
@@ -306,7 +306,7 @@ impl Agent {
                 collecting.containers_removed += u64::from(of_container);
             }
             (Err(why), work) => {
-                collecting.left_alone += 1;
+                collecting.skipped += 1;
                 collecting.refused += u64::from(matches!(why, Undone::Runtime(_)));
                 if let (Work::RemoveContainer { id, .. }, Undone::Runtime(_)) = (work, why) {
                     runtime.refused.push(id.clone());
@@ -433,8 +433,8 @@ impl Agent {
         let available = self.state.disk().available(Signal::ImageFsAvailable);
         let Some(runtime) = &mut self.runtime else { return };
         self.state.pods_mut().forget_exited();
-        let young = plan.kept.iter().filter_map(|kept| match (&kept.subject, &kept.reason) {
-            (Subject::Container { .. }, KeepReason::TooYoung { wait }) => Some(*wait),
+        let young = plan.skipped.iter().filter_map(|kept| match (&kept.subject, &kept.reason) {
+            (Subject::Container { .. }, SkipReason::TooYoung { wait }) => Some(*wait),
             _ => None,
         });
         let old_enough = young.min().map(|wait| at.plus(Duration::from_secs(wait.0)));
@@ -470,7 +470,7 @@ impl Agent {
             images,
             removed: 0,
             containers_removed: 0,
-            left_alone: 0,
+            skipped: 0,
             refused: 0,
             done: None,
             listed: false,

@@ -3,11 +3,11 @@
 //! A program knows the cgroup that a task lives in, which may lie below the workload's; one that is not in the tree any more counts for nobody.
 
 use super::NodeState;
-use super::pods::plus_counted;
+use super::pods::plus_kernel_counts;
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::sense::tree::{MAX_DEPTH, Tree};
-use ebb_policy::snapshot::Counted;
+use ebb_policy::snapshot::KernelCounts;
 use ebb_probes::{CgroupTotals, Totals};
 use std::collections::BTreeMap;
 
@@ -24,20 +24,24 @@ impl NodeState {
         // A workload that was not counted has had nothing to count.
         let none = of(any, |_| 0, Some(self.clock.time(at)));
         for tracked in self.cgroups.values_mut() {
-            tracked.counted = Some(none);
+            tracked.kernel_counts = Some(none);
         }
         for (cgroup, told) in &totals.cgroups {
             let Some(tracked) = workload_of(*cgroup, &self.tree, &mut self.cgroups) else {
                 continue;
             };
             let own = of(told, |value| value, none.at);
-            tracked.counted = plus_counted(tracked.counted, Some(own));
+            tracked.kernel_counts = plus_kernel_counts(tracked.kernel_counts, Some(own));
         }
     }
 }
 
-fn of(told: &CgroupTotals, value: impl Fn(u64) -> u64, at: Option<ebb_policy::Time>) -> Counted {
-    Counted {
+fn of(
+    told: &CgroupTotals,
+    value: impl Fn(u64) -> u64,
+    at: Option<ebb_policy::Time>,
+) -> KernelCounts {
+    KernelCounts {
         at,
         stall_us: told.stall_ns.map(|ns| value(ns / 1000)),
         direct_reclaims: told.direct_reclaims.map(&value),

@@ -16,9 +16,9 @@ use crate::sense::pod_dirs::{Figure, PodName, PodSizes};
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
 use crate::target::Payload;
 use ebb_policy::snapshot::{
-    ContainerState, ContainerStats, Counted, FsUsage, LocalLimit, MemoryUsage, ProtectedReason,
-    Sandbox, State, Stats, VolumeSpec, VolumeStats, VolumeType, Workload, WorkloadKey,
-    WorkloadKind,
+    ContainerState, ContainerStats, FsUsage, KernelCounts, LocalLimit, MemoryUsage,
+    ProtectedReason, Sandbox, State, Stats, VolumeSpec, VolumeStats, VolumeType, Workload,
+    WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Snapshot, Time};
 pub(super) use owners::Owner;
@@ -561,7 +561,7 @@ impl Pods {
         Some(Stats {
             observed_at: cgroups.and_then(|usage| usage.observed_at).or(Some(now)),
             memory: cgroups.and_then(|usage| usage.memory),
-            counted: cgroups.and_then(|usage| usage.counted),
+            kernel_counts: cgroups.and_then(|usage| usage.kernel_counts),
             process_count: cgroups.and_then(|usage| usage.processes),
             ephemeral_storage: disk_known.then(|| bytes.fold(0, u64::saturating_add)),
             containers: each,
@@ -590,7 +590,7 @@ impl Parts {
             observed_at: a.observed_at.max(b.observed_at),
             memory: plus_memory(a.memory, b.memory),
             processes: plus(a.processes, b.processes),
-            counted: plus_counted(a.counted, b.counted),
+            kernel_counts: plus_kernel_counts(a.kernel_counts, b.kernel_counts),
             ..a
         }
     }
@@ -611,7 +611,7 @@ struct Usage {
     observed_at: Option<Time>,
     memory: Option<MemoryUsage>,
     processes: Option<u64>,
-    counted: Option<Counted>,
+    kernel_counts: Option<KernelCounts>,
     /// Something runs beside the sandbox.
     has_payload: bool,
     /// Why one of its containers must not be killed, if so; the others may be.
@@ -637,7 +637,7 @@ impl Usage {
             self.observed_at = self.observed_at.max(stats.observed_at);
             self.processes = plus(self.processes, stats.process_count);
             self.memory = plus_memory(self.memory, stats.memory);
-            self.counted = plus_counted(self.counted, stats.counted);
+            self.kernel_counts = plus_kernel_counts(self.kernel_counts, stats.kernel_counts);
         }
     }
 }
@@ -678,9 +678,12 @@ fn plus_memory(a: Option<MemoryUsage>, b: Option<MemoryUsage>) -> Option<MemoryU
     })
 }
 
-pub(super) fn plus_counted(a: Option<Counted>, b: Option<Counted>) -> Option<Counted> {
+pub(super) fn plus_kernel_counts(
+    a: Option<KernelCounts>,
+    b: Option<KernelCounts>,
+) -> Option<KernelCounts> {
     let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
-    Some(Counted {
+    Some(KernelCounts {
         at: a.at.max(b.at),
         stall_us: plus(a.stall_us, b.stall_us),
         direct_reclaims: plus(a.direct_reclaims, b.direct_reclaims),

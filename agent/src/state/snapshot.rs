@@ -60,7 +60,7 @@ impl NodeState {
         for workload in &mut snapshot.workloads {
             let uid = workload.key.uid.as_deref().filter(|_| workload.key.cgroup.is_none());
             let runs = uid.is_some_and(|uid| running.contains(uid));
-            workload.dying = self.terminations.dying(workload, runs, &self.clock, now);
+            workload.termination = self.terminations.of(workload, runs, &self.clock, now);
             if runs || uid.is_none() {
                 let evicted = self.terminations.evicted(&workload.key);
                 workload.restarted = evicted.map(|at| self.clock.time(at));

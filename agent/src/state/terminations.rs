@@ -14,7 +14,7 @@ use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::Process;
 use crate::target::Target;
-use ebb_policy::snapshot::{Dying, Workload, WorkloadKey};
+use ebb_policy::snapshot::{self, Workload, WorkloadKey};
 use ebb_policy::{Millis, Signal};
 use std::path::Path;
 use std::time::Duration;
@@ -255,13 +255,13 @@ impl Terminations {
 
     /// How policy sees what of `workload` is on its way out at `now`; `restarted` says that something of it was started since, and runs.
     #[must_use]
-    pub fn dying(
+    pub fn of(
         &self,
         workload: &Workload,
         restarted: bool,
         clock: &Clock,
         now: Boot,
-    ) -> Option<Dying> {
+    ) -> Option<snapshot::Termination> {
         let own = self.all.iter().filter(|d| d.key == workload.key);
         own.map(|d| d.seen(workload, restarted, clock, now))
             .reduce(together)
@@ -275,12 +275,12 @@ impl Terminations {
         restarted: bool,
         clock: &Clock,
         now: Boot,
-    ) -> Option<Dying> {
+    ) -> Option<snapshot::Termination> {
         let is_left = |e: &&Evicted| {
             !e.killed.is_empty() && &e.key == key && now.since(e.at) < REMAINS_COUNT_FOR
         };
         let left = self.evicted.iter().rev().find(is_left).filter(|_| !restarted)?;
-        Some(Dying {
+        Some(snapshot::Termination {
             since: clock.time(left.at),
             deadline: clock.time(left.at.plus(REMAINS_COUNT_FOR)),
             expected_free: Some(0),
@@ -320,9 +320,9 @@ impl Terminations {
 }
 
 /// Two parts of one workload that are on their way out.
-fn together(one: Dying, other: Dying) -> Dying {
+fn together(one: snapshot::Termination, other: snapshot::Termination) -> snapshot::Termination {
     let sum = one.expected_free.zip(other.expected_free).map(|(a, b)| a.saturating_add(b));
-    Dying {
+    snapshot::Termination {
         since: one.since.min(other.since),
         deadline: one.deadline.max(other.deadline),
         expected_free: sum,
@@ -333,12 +333,18 @@ fn together(one: Dying, other: Dying) -> Dying {
 
 impl Termination {
     /// How policy sees it.
-    fn seen(&self, workload: &Workload, restarted: bool, clock: &Clock, now: Boot) -> Dying {
+    fn seen(
+        &self,
+        workload: &Workload,
+        restarted: bool,
+        clock: &Clock,
+        now: Boot,
+    ) -> snapshot::Termination {
         let since = clock.time(self.chosen);
         let of_the_workload = || workload.stats.as_ref().and_then(|s| s.memory?.working_set());
         if self.pretended {
             let held = if restarted { self.held() } else { of_the_workload() };
-            return Dying {
+            return snapshot::Termination {
                 since,
                 deadline: clock.time(now.plus(PRETENDED_COUNTS_FOR)),
                 expected_free: held,
@@ -358,7 +364,7 @@ impl Termination {
             // What was expected is in another unit.
             of_the_workload().filter(|_| !restarted)
         };
-        Dying { since, deadline, expected_free, restarted, dry_run: false }
+        snapshot::Termination { since, deadline, expected_free, restarted, dry_run: false }
     }
 
     /// Bytes of memory that its cgroups hold now, less page cache that was not used twice of late.
@@ -461,13 +467,17 @@ mod tests {
         WorkloadKey { name: name.into(), ..WorkloadKey::default() }
     }
 
-    fn dying(terminations: &Terminations, clock: &Clock) -> Option<Dying> {
-        dying_at(terminations, clock, Boot::now())
+    fn of(terminations: &Terminations, clock: &Clock) -> Option<snapshot::Termination> {
+        of_at(terminations, clock, Boot::now())
     }
 
-    fn dying_at(terminations: &Terminations, clock: &Clock, now: Boot) -> Option<Dying> {
+    fn of_at(
+        terminations: &Terminations,
+        clock: &Clock,
+        now: Boot,
+    ) -> Option<snapshot::Termination> {
         let workload = Workload { key: key("a"), ..Workload::default() };
-        terminations.dying(&workload, false, clock, now)
+        terminations.of(&workload, false, clock, now)
     }
 
     fn pod(cgroups: &[Target]) -> Target {
@@ -486,7 +496,7 @@ mod tests {
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
         let clock = Clock::anchored_now();
-        assert_eq!(dying(&terminations, &clock).unwrap().expected_free, Some(7));
+        assert_eq!(of(&terminations, &clock).unwrap().expected_free, Some(7));
         assert!(terminations.look(Path::new("/proc"), Boot::now()).0.is_empty());
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
         let (gone, stuck) = terminations.look(Path::new("/proc"), Boot::now());
@@ -502,12 +512,12 @@ mod tests {
         let now = Boot::now();
         assert_eq!(terminations.look(Path::new("/proc"), now).0.len(), 1);
         let clock = Clock::anchored_now();
-        let seen = dying(&terminations, &clock).unwrap();
+        let seen = of(&terminations, &clock).unwrap();
         assert_eq!(seen.expected_free, Some(0));
         assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
         assert!(terminations.is_empty(), "there is nothing to wait for");
         let later = now.plus(REMAINS_COUNT_FOR);
-        assert!(dying_at(&terminations, &clock, later).is_none());
+        assert!(of_at(&terminations, &clock, later).is_none());
     }
 
     #[test]
@@ -519,13 +529,13 @@ mod tests {
         assert!(terminations.has(id) && !terminations.has(id + 1));
         let workload = Workload { key: key("a"), ..Workload::default() };
         let clock = Clock::anchored_now();
-        let seen = terminations.dying(&workload, true, &clock, Boot::now()).unwrap();
+        let seen = terminations.of(&workload, true, &clock, Boot::now()).unwrap();
         assert!(seen.restarted, "the rest is a candidate");
         assert_eq!(seen.expected_free, Some(7), "what was killed still counts");
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
         terminations.look(Path::new("/proc"), Boot::now());
         assert!(terminations.had(id) && !terminations.has(id));
-        assert!(terminations.dying(&workload, true, &clock, Boot::now()).is_none(), "it is over");
+        assert!(terminations.of(&workload, true, &clock, Boot::now()).is_none(), "it is over");
         assert!(terminations.evicted(&workload.key).is_some());
     }
 
@@ -549,13 +559,13 @@ mod tests {
         for (hours, bytes) in [(0, 7), (1, 900), (100, 3)] {
             let now = Boot::now().plus(Duration::from_secs(hours * 3600));
             assert_eq!(terminations.look(proc, now), (Vec::new(), Vec::new()));
-            let seen = terminations.dying(&holds(bytes), false, &clock, now).unwrap();
+            let seen = terminations.of(&holds(bytes), false, &clock, now).unwrap();
             assert_eq!((seen.expected_free, seen.dry_run), (Some(bytes), true));
             assert!(seen.deadline > clock.time(now));
         }
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
         assert_eq!(terminations.look(proc, Boot::now()).0.len(), 1);
-        assert!(terminations.dying(&holds(7), false, &clock, Boot::now()).is_none());
+        assert!(terminations.of(&holds(7), false, &clock, Boot::now()).is_none());
         assert!(terminations.evicted(&key("a")).is_none(), "nobody evicted it");
     }
 
@@ -634,10 +644,10 @@ mod tests {
         terminations.look(proc, Boot::now());
         let deadline = terminations.all[0].deadline;
         assert!(terminations.look(proc, deadline).1.is_empty());
-        assert!(dying(&terminations, &clock).unwrap().deadline > clock.time(deadline));
+        assert!(of(&terminations, &clock).unwrap().deadline > clock.time(deadline));
         let late = deadline.plus(Duration::from_millis(5));
         let seen =
-            |terminations: &Terminations| dying_at(terminations, &clock, late).unwrap().deadline;
+            |terminations: &Terminations| of_at(terminations, &clock, late).unwrap().deadline;
         assert!(seen(&terminations) > clock.time(late), "not looked at yet");
         assert_eq!(terminations.look(proc, late).1.len(), 1);
         assert!(seen(&terminations) <= clock.time(late));
@@ -678,7 +688,7 @@ mod tests {
             Duration::ZERO,
             (Some(Signal::NodeFsAvailable), Some(1 << 40)),
         );
-        assert_eq!(dying(&terminations, &Clock::anchored_now()).unwrap().expected_free, None);
+        assert_eq!(of(&terminations, &Clock::anchored_now()).unwrap().expected_free, None);
     }
 
     #[test]

@@ -283,7 +283,7 @@ fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
     let snapshot = state.snapshot(Boot::now());
     let dead = &snapshot.workloads[0];
     assert_eq!(dead.stats.as_ref().unwrap().process_count, Some(900));
-    assert!(dead.dying.is_some());
+    assert!(dead.termination.is_some());
     fs::write(dir.join("pids.current"), "0\n").unwrap();
     let (gone, _) = state.terminations().look(Path::new("/proc"), Boot::now());
     assert_eq!(gone.len(), 1);

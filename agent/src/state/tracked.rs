@@ -14,7 +14,7 @@ use crate::sense::psi::Stall;
 use crate::sense::role::{Role, is_sandbox};
 use crate::sense::tree::{Node, Tree};
 use ebb_policy::snapshot::{
-    CgroupId, Counted, LocalLimit, MemoryUsage, Preference, ProtectedReason, Stats, Workload,
+    CgroupId, KernelCounts, LocalLimit, MemoryUsage, Preference, ProtectedReason, Stats, Workload,
     WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Quantity, Time};
@@ -53,7 +53,7 @@ pub(super) struct Tracked {
     /// What was read last, and when.
     last: Option<(Boot, Usage)>,
     /// What programs in the kernel counted of it and of all below it.
-    pub(super) counted: Option<Counted>,
+    pub(super) kernel_counts: Option<KernelCounts>,
     /// The pod that it belongs to, if it does.
     pub(super) owner: Option<Owner>,
     /// What the cgroups above it protect at most.
@@ -92,7 +92,7 @@ impl Tracked {
             path,
             since: Boot::now(),
             last: None,
-            counted: None,
+            kernel_counts: None,
             owner: None,
             ceiling: Ceiling::default(),
             populated: None,
@@ -193,7 +193,7 @@ impl Tracked {
             preference: self.preference,
             stats: self.last.as_ref().and_then(|(at, usage)| {
                 let stats = stats(&self.ceiling.over(usage), clock.time(*at))?;
-                Some(Stats { counted: self.counted, ..stats })
+                Some(Stats { kernel_counts: self.kernel_counts, ..stats })
             }),
             local_limit: self.last.as_ref().map(|(_, usage)| self.local_limit(usage)),
             can_reclaim: true,

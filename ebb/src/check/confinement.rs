@@ -1,7 +1,7 @@
 //! With which privileges `ebb run` would go on once it is set up, and what is missing of those that it has a use for. Pure.
 
 use super::Facts;
-use super::finding::{Finding, Standing};
+use super::finding::{Finding, Status};
 use ebb_agent::privileges::{Features, Held, Row, TABLE, kept};
 
 /// What the finding is about.
@@ -25,8 +25,8 @@ pub(super) fn finding(facts: &Facts) -> Finding {
     let Some(held) = &facts.privileges else {
         return Finding {
             what: CONFINED,
-            standing: Standing::Degraded,
-            by: "nothing: which capabilities this process has cannot be read".into(),
+            status: Status::Degraded,
+            source: "nothing: which capabilities this process has cannot be read".into(),
             advice: Some("mount procfs at /proc".into()),
         };
     };
@@ -45,8 +45,8 @@ pub(super) fn finding(facts: &Facts) -> Finding {
         .map(|row| format!("{} ({}) is missing: {}", row.name(), row.for_what, row.without))
         .collect();
     let advice = (!absent.is_empty()).then(|| absent.join("; "));
-    let standing = if absent.is_empty() { Standing::Live } else { Standing::Degraded };
-    Finding { what: CONFINED, standing, by, advice }
+    let status = if absent.is_empty() { Status::Live } else { Status::Degraded };
+    Finding { what: CONFINED, status, source: by, advice }
 }
 
 /// Whether its absence costs anything: in a dry run nothing is killed, and one capability may imply another.

@@ -1,6 +1,6 @@
 //! What follows from the facts about a host: one finding for each thing that ebb does. Pure.
 
-use super::finding::{Finding, Standing};
+use super::finding::{Finding, Status};
 use super::{Facts, Swap};
 use ebb_agent::report::bytes;
 use ebb_agent::sense::host::CgroupLayout;
@@ -77,20 +77,20 @@ fn memory_watch(facts: &Facts, told: &BTreeSet<Fact>) -> Finding {
         Err(_) => advice = Some("no PSI: boot with psi=1 for earlier wake-ups".into()),
     }
     let is_full = by.len() == 3;
-    let standing = if is_full { Standing::Live } else { Standing::Degraded };
-    Finding { what: "watch the node's memory", standing, by: by.join("; "), advice }
+    let status = if is_full { Status::Live } else { Status::Degraded };
+    Finding { what: "watch the node's memory", status, source: by.join("; "), advice }
 }
 
 fn swap(facts: &Facts) -> Finding {
     let what = "count swap";
-    let (standing, by, advice) = match facts.swap {
+    let (status, by, advice) = match facts.swap {
         None => (
-            Standing::Degraded,
+            Status::Degraded,
             "nothing: meminfo does not tell of swap, so memory alone decides".to_owned(),
             None,
         ),
         Some(Swap { total: 0, .. }) => (
-            Standing::Live,
+            Status::Live,
             "there is none: memory alone decides, and a threshold on swap.available is never met"
                 .to_owned(),
             None,
@@ -101,11 +101,11 @@ fn swap(facts: &Facts) -> Finding {
                 by += &format!(", of which {} on zram", bytes(on_zram));
             }
             let advice = "zram's mm_stat cannot be read: half of what is swapped out is taken to stay in memory; let ebb read /sys/block";
-            let standing = if compression_is_told { Standing::Live } else { Standing::Degraded };
-            (standing, by, (!compression_is_told).then(|| advice.to_owned()))
+            let status = if compression_is_told { Status::Live } else { Status::Degraded };
+            (status, by, (!compression_is_told).then(|| advice.to_owned()))
         }
     };
-    Finding { what, standing, by, advice }
+    Finding { what, status, source: by, advice }
 }
 
 fn workloads(facts: &Facts) -> Finding {
@@ -113,14 +113,14 @@ fn workloads(facts: &Facts) -> Finding {
     match &facts.cgroups {
         CgroupLayout::Unified { root } => Finding {
             what,
-            standing: Standing::Live,
-            by: format!("cgroup v2 at {}", root.display()),
+            status: Status::Live,
+            source: format!("cgroup v2 at {}", root.display()),
             advice: None,
         },
         CgroupLayout::Hybrid { memory, .. } | CgroupLayout::Legacy { memory } => Finding {
             what,
-            standing: Standing::Degraded,
-            by: match memory {
+            status: Status::Degraded,
+            source: match memory {
                 Some(at) => format!("processes by resident memory: the memory controller is on cgroup v1 ({})", at.display()),
                 None => "processes by resident memory: no cgroup has the memory controller".into(),
             },
@@ -136,14 +136,15 @@ fn tree_changes(facts: &Facts, told: &BTreeSet<Fact>) -> Finding {
     match needed.into_iter().find(|fact| !told.contains(fact)) {
         None => Finding {
             what,
-            standing: Standing::Live,
-            by: "cgroup events (BPF)".into(),
+            status: Status::Live,
+            source: "cgroup events (BPF)".into(),
             advice: None,
         },
         Some(fact) => Finding {
             what,
-            standing: Standing::Degraded,
-            by: "the tree is read again, at most once a second, while a threshold is near".into(),
+            status: Status::Degraded,
+            source: "the tree is read again, at most once a second, while a threshold is near"
+                .into(),
             advice: Some(advice(facts, fact)),
         },
     }
@@ -160,12 +161,12 @@ fn event(
         let hook =
             facts.programs.iter().find(|p| p.feeds == fact && p.state == ProbeState::Attached);
         let by = hook.map(|p| format!("{} (BPF)", p.hook)).unwrap_or_default();
-        return Finding { what, standing: Standing::Live, by, advice: None };
+        return Finding { what, status: Status::Live, source: by, advice: None };
     }
     Finding {
         what,
-        standing: Standing::Degraded,
-        by: instead.to_owned(),
+        status: Status::Degraded,
+        source: instead.to_owned(),
         advice: Some(advice(facts, fact)),
     }
 }
@@ -173,11 +174,11 @@ fn event(
 fn usage(facts: &Facts) -> Finding {
     let what = "read what workloads use";
     match &facts.sweep {
-        Ok(by) => Finding { what, standing: Standing::Live, by: by.clone(), advice: None },
+        Ok(by) => Finding { what, status: Status::Live, source: by.clone(), advice: None },
         Err(why) => Finding {
             what,
-            standing: Standing::Degraded,
-            by: "files of each workload".into(),
+            status: Status::Degraded,
+            source: "files of each workload".into(),
             advice: Some(format!("{why}; programs iterate over cgroups from Linux 6.1 on")),
         },
     }
@@ -188,15 +189,16 @@ fn reflex(facts: &Facts) -> Finding {
     match &facts.reflex {
         Ok(()) => Finding {
             what,
-            standing: Standing::Live,
-            by: "SIGKILL by the kernel itself, where `ebb.reflex` is `enabled`; a watchdog thread"
-                .into(),
+            status: Status::Live,
+            source:
+                "SIGKILL by the kernel itself, where `ebb.reflex` is `enabled`; a watchdog thread"
+                    .into(),
             advice: None,
         },
         Err(why) => Finding {
             what,
-            standing: Standing::Degraded,
-            by: "a watchdog thread".into(),
+            status: Status::Degraded,
+            source: "a watchdog thread".into(),
             advice: Some(format!("no reflex: {why}")),
         },
     }
@@ -207,25 +209,25 @@ fn ending(facts: &Facts) -> Finding {
     if !facts.may_kill {
         return Finding {
             what,
-            standing: Standing::Missing,
-            by: "neither root nor CAP_KILL".into(),
+            status: Status::Unavailable,
+            source: "neither root nor CAP_KILL".into(),
             advice: Some("run as root, or with CAP_KILL and write access to the cgroup tree; a dry run works without".into()),
         };
     }
     match (facts.cgroups.unified(), facts.interfaces.cgroup_kill) {
         (Some(_), Some(true)) => {
-            Finding { what, standing: Standing::Live, by: "cgroup.kill".into(), advice: None }
+            Finding { what, status: Status::Live, source: "cgroup.kill".into(), advice: None }
         }
         (Some(_), _) => Finding {
             what,
-            standing: Standing::Degraded,
-            by: "freeze, then SIGKILL to each process by pidfd".into(),
+            status: Status::Degraded,
+            source: "freeze, then SIGKILL to each process by pidfd".into(),
             advice: Some("cgroup.kill came with Linux 5.14".into()),
         },
         (None, _) => Finding {
             what,
-            standing: Standing::Degraded,
-            by: "SIGKILL to one process by pidfd".into(),
+            status: Status::Degraded,
+            source: "SIGKILL to one process by pidfd".into(),
             advice: None,
         },
     }
@@ -307,8 +309,8 @@ mod tests {
         let layout = CgroupLayout::Hybrid { root: "/u".into(), memory: Some("/m".into()) };
         let findings = findings(&facts(layout));
         let finding = find(&findings, "tell workloads apart");
-        assert_eq!(finding.standing, Standing::Degraded);
-        assert!(finding.by.contains("resident memory") && finding.by.contains("/m"));
+        assert_eq!(finding.status, Status::Degraded);
+        assert!(finding.source.contains("resident memory") && finding.source.contains("/m"));
         assert!(finding.advice.as_ref().unwrap().contains("unified_cgroup_hierarchy"));
     }
 
@@ -316,7 +318,7 @@ mod tests {
     fn without_capabilities_the_advice_names_them() {
         let findings = findings(&facts(CgroupLayout::Unified { root: "/c".into() }));
         let finding = find(&findings, "learn of OOM kills");
-        assert_eq!(finding.standing, Standing::Degraded);
+        assert_eq!(finding.status, Status::Degraded);
         assert!(finding.advice.as_ref().unwrap().contains("CAP_BPF"));
     }
 
@@ -327,12 +329,12 @@ mod tests {
             facts.swap = Some(Swap { total, on_zram, compression_is_told });
             let findings = findings(&facts);
             let finding = find(&findings, "count swap");
-            (finding.standing, finding.by.clone(), finding.advice.is_some())
+            (finding.status, finding.source.clone(), finding.advice.is_some())
         };
         assert!(said(0, 0, true).1.contains("swap.available is never met"));
         let all = "meminfo: 3.0 GiB, of which 1.0 GiB on zram".to_owned();
-        assert_eq!(said(3 << 30, 1 << 30, true), (Standing::Live, all.clone(), false));
-        assert_eq!(said(3 << 30, 1 << 30, false), (Standing::Degraded, all, true));
+        assert_eq!(said(3 << 30, 1 << 30, true), (Status::Live, all.clone(), false));
+        assert_eq!(said(3 << 30, 1 << 30, false), (Status::Degraded, all, true));
     }
 
     #[test]
@@ -346,7 +348,7 @@ mod tests {
             ("end a workload while ebb is held up", "a watchdog thread"),
         ] {
             let finding = find(&findings, what);
-            assert_eq!((finding.standing, finding.by.as_str()), (Standing::Degraded, by));
+            assert_eq!((finding.status, finding.source.as_str()), (Status::Degraded, by));
             assert!(finding.advice.as_ref().unwrap().contains("no function"));
         }
     }
@@ -355,15 +357,19 @@ mod tests {
     fn what_a_missing_capability_costs_is_told() {
         let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
         let whole = find(&findings(&facts), CONFINED).clone();
-        assert_eq!(whole.standing, Standing::Live);
-        assert!(!whole.by.contains("CAP_SYS_RESOURCE"), "it is for set-up alone: {}", whole.by);
+        assert_eq!(whole.status, Status::Live);
+        assert!(
+            !whole.source.contains("CAP_SYS_RESOURCE"),
+            "it is for set-up alone: {}",
+            whole.source
+        );
         let ptrace = 1_u64 << 19;
         facts.privileges = Some(Held { effective: !ptrace, ..Held::default() });
         let less = find(&findings(&facts), CONFINED).clone();
-        assert_eq!(less.standing, Standing::Degraded);
+        assert_eq!(less.status, Status::Degraded);
         let advice = less.advice.unwrap();
         assert!(advice.contains("CAP_SYS_PTRACE") && advice.contains("is not killed"), "{advice}");
-        assert!(!less.by.contains("CAP_SYS_PTRACE"), "{}", less.by);
+        assert!(!less.source.contains("CAP_SYS_PTRACE"), "{}", less.source);
     }
 
     #[test]
@@ -372,7 +378,7 @@ mod tests {
         facts.may_kill = false;
         let findings = findings(&facts);
         let finding = find(&findings, "end a workload");
-        assert_eq!(finding.standing, Standing::Missing);
+        assert_eq!(finding.status, Status::Unavailable);
         assert!(is_needed(finding));
     }
 }

@@ -28,7 +28,7 @@ use ebb_agent::sense::tree::Tree;
 use ebb_probes::{
     Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
 };
-use finding::{Finding, Standing};
+use finding::{Finding, Status};
 use findings::{findings, is_needed};
 use nix::unistd::Uid;
 use serde::Serialize;
@@ -103,8 +103,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let settings = config.explain(args.config.file());
     let facts = Facts::gather(&args.node, &config)?;
     let findings = findings(&facts);
-    let cannot = findings.iter().find(|f| f.standing == Standing::Missing && is_needed(f));
-    let cannot = cannot.map(|f| format!("ebb cannot {} here: {}", f.what, f.by));
+    let cannot = findings.iter().find(|f| f.status == Status::Unavailable && is_needed(f));
+    let cannot = cannot.map(|f| format!("ebb cannot {} here: {}", f.what, f.source));
     match args.output {
         Output::Json => {
             let answer = Answer { findings, settings: &settings, facts: &facts };
@@ -200,13 +200,13 @@ fn print(facts: &Facts, findings: &[Finding], settings: &[Setting]) -> std::io::
     writeln!(out, "type information (BTF) {btf}; lockdown {lockdown}; root {}", facts.is_root)?;
     writeln!(out)?;
     for finding in findings {
-        let (mark, tint) = match finding.standing {
-            Standing::Live => ("live    ", "\x1b[32m"),
-            Standing::Degraded => ("degraded", "\x1b[33m"),
-            Standing::Missing => ("missing ", "\x1b[31m"),
+        let (mark, tint) = match finding.status {
+            Status::Live => ("live    ", "\x1b[32m"),
+            Status::Degraded => ("degraded", "\x1b[33m"),
+            Status::Unavailable => ("missing ", "\x1b[31m"),
         };
         let (tint, reset) = if colour() { (tint, "\x1b[0m") } else { ("", "") };
-        writeln!(out, "{tint}{mark}{reset}  {}: {}", finding.what, plain(&finding.by))?;
+        writeln!(out, "{tint}{mark}{reset}  {}: {}", finding.what, plain(&finding.source))?;
         if let Some(advice) = &finding.advice {
             writeln!(out, "            {}", plain(advice))?;
         }

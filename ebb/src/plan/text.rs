@@ -33,7 +33,7 @@ pub(crate) fn describe(plan: &Plan) -> String {
     for ranked in &plan.ranking {
         say(report::ranked(ranked));
     }
-    for kept in &plan.kept {
+    for kept in &plan.skipped {
         say(report::skipped(kept));
     }
     for answer in &plan.admissions {

@@ -5,7 +5,7 @@ use ebb_policy::Plan;
 use serde_json::Value;
 
 /// The fields of a plan, the most telling ones first.
-const FIRST: [&str; 4] = ["actions", "handled", "thresholds", "kept"];
+const FIRST: [&str; 4] = ["actions", "handled", "thresholds", "skipped"];
 
 /// Where `now` differs from `then`, each as its path with both values. An absent field and `null` mean the same.
 pub(super) fn differences(then: &Plan, now: &Plan) -> anyhow::Result<Vec<String>> {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::json;
     use ebb_agent::config::Config;
-    use ebb_policy::plan::{KeepReason, Kept, Subject};
+    use ebb_policy::plan::{SkipReason, Skipped, Subject};
     use ebb_policy::{History, Millis, Snapshot, decide};
 
     #[test]
@@ -72,18 +72,18 @@ mod tests {
         let snapshot: Snapshot = json::parse(r#"{"schemaVersion":1,"takenAt":1}"#).unwrap();
         let limits = Config::standalone_default().limits;
         let (mut then, _) = decide(&snapshot, &limits, &History::default());
-        let kept = |reason| Kept { subject: Subject::Container { id: "c".into() }, reason };
-        then.kept = vec![kept(KeepReason::NotNeeded)];
+        let kept = |reason| Skipped { subject: Subject::Container { id: "c".into() }, reason };
+        then.skipped = vec![kept(SkipReason::NotNeeded)];
         then.wake_in = None;
         assert_eq!(differences(&then, &then).unwrap(), Vec::<String>::new());
         let mut now = then.clone();
-        now.kept = vec![kept(KeepReason::Newest), kept(KeepReason::Running)];
+        now.skipped = vec![kept(SkipReason::Newest), kept(SkipReason::Running)];
         now.wake_in = Some(Millis(7));
         assert_eq!(
             differences(&then, &now).unwrap(),
             [
-                "kept: 1 then, 2 now",
-                "kept[0].reason.why: notNeeded then, newest now",
+                "skipped: 1 then, 2 now",
+                "skipped[0].reason.why: notNeeded then, newest now",
                 "wakeIn: nothing then, 7 now",
             ]
         );

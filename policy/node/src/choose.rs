@@ -9,11 +9,11 @@ use crate::{
     limits::{Ranking, Victims},
     message,
     need::Need,
-    plan::{Action, EvictionCause, KeepReason, Kept, LISTED, Note, Plan, Strength, Subject},
+    plan::{Action, EvictionCause, LISTED, Note, Plan, SkipReason, Skipped, Strength, Subject},
     rank::Candidate,
     signal::Resource,
     snapshot::{OwnerRef, State, Workload},
-    workload::counted_dying,
+    workload::counted_termination,
     worth::Worth,
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
@@ -33,9 +33,9 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
     let mut sum = OnItsWay::default();
     let now = need.snapshot.taken_at;
     for workload in &need.snapshot.workloads {
-        let is_assumed = workload.dying.is_some_and(|dying| dying.dry_run);
+        let is_assumed = workload.termination.is_some_and(|dying| dying.dry_run);
         // What a dry run assumes is no matter of choice: else it would name one victim after the other.
-        if !options.count_dying && !is_assumed {
+        if !options.count_terminating && !is_assumed {
             continue;
         }
         let Some((until, free)) = dying(workload, need) else { continue };
@@ -55,7 +55,7 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
 fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     let signal = need.shortage.signal;
     let expected_free = || need.expected_free(workload);
-    if let Some(dying) = workload.dying {
+    if let Some(dying) = workload.termination {
         let free = match signal.resource() {
             Resource::Memory => dying.expected_free,
             // What was measured of it then is what was started since.
@@ -85,7 +85,7 @@ pub(crate) fn choose(
     most: usize,
     plan: &mut Plan,
 ) -> bool {
-    let kept: Vec<Option<KeepReason>> =
+    let kept: Vec<Option<SkipReason>> =
         ranking.iter().map(|candidate| untouchable(candidate, need)).collect();
     let candidates = ranking.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
     let free = candidates.map(|(candidate, _)| frees(candidate, need));
@@ -99,7 +99,7 @@ pub(crate) fn choose(
     }
     let any = !chosen.actions.is_empty();
     if !any {
-        plan.notes.push(Note::NothingToEvict);
+        plan.notes.push(Note::NoEvictionCandidates);
     } else if need.limits.options().victims == Victims::Enough && chosen.freed < need.need {
         plan.notes.push(Note::NotEnough { wanted: need.need, expected: chosen.freed });
     }
@@ -107,9 +107,9 @@ pub(crate) fn choose(
     plan.actions.extend(actions);
     for (place, (candidate, kept)) in ranking.iter().zip(kept).enumerate() {
         let Some(reason) = kept else { continue };
-        if place < LISTED || reason != KeepReason::NotNeeded {
+        if place < LISTED || reason != SkipReason::NotNeeded {
             let subject = Subject::Workload { workload: candidate.workload.key.clone() };
-            plan.kept.push(Kept { subject, reason });
+            plan.skipped.push(Skipped { subject, reason });
         }
     }
     any
@@ -118,10 +118,10 @@ pub(crate) fn choose(
 /// Fills the plan with why nobody is evicted while the usage of candidates is waited for.
 pub(crate) fn spare(need: &Need<'_>, ranking: &[Candidate<'_>], plan: &mut Plan) {
     for (place, candidate) in ranking.iter().enumerate() {
-        let reason = untouchable(candidate, need).unwrap_or(KeepReason::NotNeeded);
-        if place < LISTED || reason != KeepReason::NotNeeded {
+        let reason = untouchable(candidate, need).unwrap_or(SkipReason::NotNeeded);
+        if place < LISTED || reason != SkipReason::NotNeeded {
             let subject = Subject::Workload { workload: candidate.workload.key.clone() };
-            plan.kept.push(Kept { subject, reason });
+            plan.skipped.push(Skipped { subject, reason });
         }
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn spare(need: &Need<'_>, ranking: &[Candidate<'_>], plan: &mut Plan)
 struct Chosen<'a> {
     need: &'a Need<'a>,
     actions: Vec<Action>,
-    kept: Vec<Option<KeepReason>>,
+    kept: Vec<Option<SkipReason>>,
     /// Who frees enough to be evicted for it.
     worth: Worth,
     /// At most this many victims.
@@ -148,12 +148,12 @@ impl<'a> Chosen<'a> {
     /// Nobody yet; those of whom `kept` says so stay in any case.
     fn new(
         need: &'a Need<'a>,
-        mut kept: Vec<Option<KeepReason>>,
+        mut kept: Vec<Option<SkipReason>>,
         dying: u64,
         worth: Worth,
         most: usize,
     ) -> Chosen<'a> {
-        let rest = if most == 0 { KeepReason::EvictionRate } else { KeepReason::NotNeeded };
+        let rest = if most == 0 { SkipReason::EvictionRate } else { SkipReason::NotNeeded };
         for kept in &mut kept {
             kept.get_or_insert_with(|| rest.clone());
         }
@@ -193,7 +193,7 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    fn refusal(&mut self, candidate: &Candidate<'a>, spread: bool) -> Option<KeepReason> {
+    fn refusal(&mut self, candidate: &Candidate<'a>, spread: bool) -> Option<SkipReason> {
         let workload = candidate.workload;
         let options = self.need.limits.options();
         if let Some(reason) = untouchable(candidate, self.need) {
@@ -206,14 +206,14 @@ impl<'a> Chosen<'a> {
             && let Some(budget) = &workload.disruption_budget
             && *self.budgets.entry(&budget.name).or_insert(budget.disruptions_allowed) == 0
         {
-            return Some(KeepReason::DisruptionBudget { budget: budget.name.clone() });
+            return Some(SkipReason::DisruptionBudget { budget: budget.name.clone() });
         }
         if spread
             && let Some(owner) = &workload.owner
             && self.owners.contains(&owner)
         {
             let OwnerRef { kind, name, .. } = owner;
-            return Some(KeepReason::OwnerSpared { owner: format!("{kind}/{name}") });
+            return Some(SkipReason::OtherReplicaEvicted { owner: format!("{kind}/{name}") });
         }
         None
     }
@@ -243,54 +243,54 @@ impl<'a> Chosen<'a> {
 }
 
 /// Why a candidate is not ended in this pass, whoever else is.
-fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason> {
     let workload = candidate.workload;
     if workload.is_critical() {
-        return Some(KeepReason::Critical);
+        return Some(SkipReason::Critical);
     }
     if let Some(reason) = workload.protected {
-        return Some(KeepReason::Protected { reason });
+        return Some(SkipReason::Protected { reason });
     }
     let options = need.limits.options();
-    if let Some(dying) = counted_dying(workload, options) {
+    if let Some(dying) = counted_termination(workload, options) {
         return dying
             .is_whole()
-            .then_some(KeepReason::Dying { until: dying.deadline })
+            .then_some(SkipReason::Terminating { until: dying.deadline })
             .or_else(|| nothing_to_gain(candidate, need));
     }
-    if options.count_dying
+    if options.count_terminating
         && let Some((until, _)) = dying(workload, need)
         && until > need.snapshot.taken_at
     {
-        return Some(KeepReason::Dying { until });
+        return Some(SkipReason::Terminating { until });
     }
     nothing_to_gain(candidate, need)
 }
 
-fn nothing_to_gain(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+fn nothing_to_gain(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason> {
     if need.evidence.is_some() {
         return by_evidence(candidate, need);
     }
     if need.shortage.signal.resource() == Resource::Swap {
         match candidate.known_usage() {
-            None => return Some(KeepReason::UsageUnknown),
-            Some(0) => return Some(KeepReason::NothingToGain),
+            None => return Some(SkipReason::UsageUnknown),
+            Some(0) => return Some(SkipReason::NothingToGain),
             Some(_) => {}
         }
     }
     let attributed = need.limits.options().ranking == Ranking::Attributed;
-    (attributed && candidate.frees_nothing()).then_some(KeepReason::NothingToGain)
+    (attributed && candidate.frees_nothing()).then_some(SkipReason::NothingToGain)
 }
 
 /// Why a candidate is not evicted by what is known of who uses and who fills the filesystem.
-fn by_evidence(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<KeepReason> {
+fn by_evidence(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason> {
     if candidate.fills() {
         return None;
     }
     match candidate.known_usage() {
-        None => Some(KeepReason::UsageUnknown),
-        Some(0) => Some(KeepReason::NothingToGain),
-        Some(_) => need.by_filling.then_some(KeepReason::NotFilling),
+        None => Some(SkipReason::UsageUnknown),
+        Some(0) => Some(SkipReason::NothingToGain),
+        Some(_) => need.by_filling.then_some(SkipReason::NotFilling),
     }
 }
 

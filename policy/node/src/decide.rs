@@ -52,8 +52,8 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     gc::death::collect(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
     settle(&mut plan);
-    plan.kept.sort();
-    plan.kept.dedup();
+    plan.skipped.sort();
+    plan.skipped.dedup();
     plan.notes.sort();
     plan.notes.dedup();
     plan.wake_in = wake_in(snapshot, limits, &history, &plan);
@@ -72,7 +72,7 @@ fn sort(workloads: &mut [&Workload]) {
 
 /// Remembers who was told to end, so that the next passes wait for it.
 fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
-    if options.after_eviction == AfterEviction::GoOn {
+    if options.after_eviction == AfterEviction::Continue {
         history.waiting = None;
         return;
     }
@@ -88,7 +88,7 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
 
 /// One collector may keep what another removes in the same plan; what is removed is not kept.
 fn settle(plan: &mut Plan) {
-    if plan.kept.is_empty() {
+    if plan.skipped.is_empty() {
         return;
     }
     let removals = plan.actions.iter().filter(|action| {
@@ -103,7 +103,7 @@ fn settle(plan: &mut Plan) {
     });
     let removed: BTreeSet<Subject> = removals.map(Subject::of).collect();
     if !removed.is_empty() {
-        plan.kept.retain(|kept| !removed.contains(&kept.subject));
+        plan.skipped.retain(|kept| !removed.contains(&kept.subject));
     }
 }
 
@@ -114,7 +114,7 @@ fn empty(decided_at: Time) -> Plan {
         decided_at,
         handled: None,
         actions: Vec::new(),
-        kept: Vec::new(),
+        skipped: Vec::new(),
         ranking: Vec::new(),
         thresholds: Vec::new(),
         memory_pressure: Vec::new(),
@@ -217,7 +217,7 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
             at(last.plus(limits.pressure_transition_period()).since(now));
         }
     }
-    for dying in snapshot.workloads.iter().filter_map(|workload| workload.dying) {
+    for dying in snapshot.workloads.iter().filter_map(|workload| workload.termination) {
         if dying.deadline > now {
             at(dying.deadline.since(now));
         }

@@ -3,7 +3,7 @@ use crate::{
     Millis, Signal, StallShare, Time,
     plan::Strength,
     signal::NodeConditionType,
-    snapshot::{Counted, FsLayout, Observation, WorkloadKey},
+    snapshot::{FsLayout, KernelCounts, Observation, WorkloadKey},
 };
 use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
 
@@ -33,7 +33,7 @@ pub struct History {
     pub last_observations: BTreeMap<Signal, Option<Time>>,
     /// A pass that stopped for node-level reclaim and goes on with the next snapshot.
     pub reclaiming: Option<Reclaiming>,
-    /// Workloads that the last pass told to end, while their end is waited for.
+    /// Victims of the last pass that are waited for.
     pub waiting: Option<Waiting>,
     /// When dead containers were last collected.
     pub last_container_gc: Option<Time>,
@@ -59,7 +59,7 @@ pub struct History {
 }
 
 impl History {
-    /// No longer waits for the end of `workload`: it had ended before it could be told to.
+    /// No longer waits for the termination of `workload`: it had ended before it could be told to.
     pub fn forget_waiting(&mut self, workload: &WorkloadKey) {
         let Some(waiting) = &mut self.waiting else { return };
         waiting.workloads.retain(|waited| waited != workload);
@@ -170,7 +170,7 @@ pub struct Reclaiming {
     pub observation: Observation,
 }
 
-/// Workloads whose end is waited for.
+/// Victims whose termination is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",
@@ -182,7 +182,7 @@ pub struct Waiting {
     pub workloads: Vec<WorkloadKey>,
     /// Until when, whatever happens.
     pub until: Time,
-    /// They were told to end for want of disk, which comes back when what is dead of them has been removed, not when nothing of them runs.
+    /// They were evicted for want of disk, which is freed when what is dead of them has been removed, not when nothing of them runs.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub for_disk: bool,
 }
@@ -225,7 +225,7 @@ pub struct Growth {
     pub refaults: Option<u64>,
     /// What the kernel counted of it at that time.
     #[cfg_attr(feature = "json", serde(default))]
-    pub counted: Option<Counted>,
+    pub kernel_counts: Option<KernelCounts>,
     /// Microseconds a second that its tasks wait for memory, summed over tasks, smoothed.
     #[cfg_attr(feature = "json", serde(default))]
     pub stall_rate: Option<i64>,
@@ -273,7 +273,7 @@ pub struct Step {
     pub high_before: Option<u64>,
 }
 
-/// A step of the ladder below ending a workload.
+/// A step of the ladder before eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",

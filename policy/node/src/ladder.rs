@@ -30,7 +30,7 @@ pub(crate) fn climb(
     let candidate = ranking
         .iter()
         .map(|candidate| candidate.workload)
-        .find(|workload| workload.may_be_ended() && !workload.is_dying());
+        .find(|workload| workload.may_be_ended() && !workload.is_terminating());
     let Some(workload) = candidate else { return };
     let memory = workload.stats.as_ref().and_then(|stats| stats.memory).unwrap_or_default();
     let left = approach.time_left;
@@ -73,7 +73,7 @@ pub(crate) fn climb(
     if left < ladder.freeze
         && begin(history, workload, StepKind::Frozen, high_before, snapshot.taken_at)
     {
-        let until = snapshot.taken_at.plus(ladder.freeze_at_most);
+        let until = snapshot.taken_at.plus(ladder.max_freeze);
         plan.actions.push(Action::Freeze(Freeze { workload: workload.key.clone(), until }));
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn descend(
         let over = match step.kind {
             StepKind::Warned | StepKind::Reclaimed => age >= REPEAT_AFTER,
             StepKind::Throttled => safe,
-            StepKind::Frozen => safe || age >= ladder.freeze_at_most,
+            StepKind::Frozen => safe || age >= ladder.max_freeze,
         };
         if exists && over && matches!(step.kind, StepKind::Throttled | StepKind::Frozen) {
             let release = Release { workload: step.workload.clone(), high: step.high_before };

@@ -5,13 +5,13 @@ use crate::{
     Quantity, Time,
     evict::{self, Grounds},
     limits::Options,
-    plan::{Action, EvictionCause, KeepReason, Kept, Plan, Subject},
+    plan::{Action, EvictionCause, Plan, SkipReason, Skipped, Subject},
     request::storage_limit,
     snapshot::{
-        ContainerKind, ContainerSpec, Dying, FsLayout, Snapshot, Stats, VolumeSpec, VolumeType,
-        Workload,
+        ContainerKind, ContainerSpec, FsLayout, Snapshot, Stats, Termination, VolumeSpec,
+        VolumeType, Workload,
     },
-    workload::counted_dying,
+    workload::counted_termination,
 };
 use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
 
@@ -46,16 +46,16 @@ pub(crate) fn enforce(
     let mut ended = false;
     for (workload, excess) in violators {
         let kept = if workload.is_critical() {
-            Some(KeepReason::Critical)
+            Some(SkipReason::Critical)
         } else if let Some(reason) = workload.protected {
-            Some(KeepReason::Protected { reason })
+            Some(SkipReason::Protected { reason })
         } else {
-            let dying = counted_dying(workload, options).filter(Dying::is_whole);
-            dying.map(|dying| KeepReason::Dying { until: dying.deadline })
+            let dying = counted_termination(workload, options).filter(Termination::is_whole);
+            dying.map(|dying| SkipReason::Terminating { until: dying.deadline })
         };
         if let Some(reason) = kept {
             let subject = Subject::Workload { workload: workload.key.clone() };
-            plan.kept.push(Kept { subject, reason });
+            plan.skipped.push(Skipped { subject, reason });
             continue;
         }
         ended = true;

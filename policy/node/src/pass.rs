@@ -153,7 +153,8 @@ impl Pass<'_, '_> {
         };
         // What is left of a pod of which nothing runs has nothing more to give back but disk.
         let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
-        let has_remains = |workload: &Workload| workload.dying.is_some() && is_victim(workload);
+        let has_remains =
+            |workload: &Workload| workload.termination.is_some() && is_victim(workload);
         let still_there = self.active.iter().filter(runs).any(|w| is_victim(w))
             || waiting.for_disk && self.snapshot.workloads.iter().any(has_remains);
         let waits = still_there && self.snapshot.taken_at < waiting.until;
@@ -249,7 +250,7 @@ impl Pass<'_, '_> {
         let layout = layout.unwrap_or(FsLayout::Single);
         let goal = threshold.goal(capacity).ceil();
         let fall = early.map_or(0, |approach| {
-            u128::from(approach.fall) * u128::from(options.forecast.graceful_end.0) / 1000
+            u128::from(approach.fall) * u128::from(options.forecast.grace_period.0) / 1000
         });
         let goal = u128::try_from(goal).unwrap_or(0).saturating_add(fall);
         let need =
@@ -274,7 +275,7 @@ impl Pass<'_, '_> {
         let OnItsWay { all: dying, assumed } = choose::on_its_way(&need);
         self.handle(&shortage, &threshold, capacity, dying, early);
         if self.active.is_empty() {
-            self.plan.notes.push(Note::NothingActive);
+            self.plan.notes.push(Note::NoActiveWorkloads);
             return;
         }
         let workloads = self.active.iter().copied();
@@ -296,7 +297,7 @@ impl Pass<'_, '_> {
         }
         if dying >= need.need {
             if assumed < need.need {
-                self.plan.notes.push(Note::DyingCovers { expected: dying, need: need.need });
+                self.plan.notes.push(Note::TerminatingCovers { expected: dying, need: need.need });
             }
             return;
         }
@@ -377,7 +378,7 @@ impl Pass<'_, '_> {
             threshold: shortage.threshold,
             available: shortage.available,
             need: u64::try_from(need).unwrap_or(u64::MAX),
-            dying,
+            terminating: dying,
             forecast: early.map(|approach| approach.time_left),
         });
     }
@@ -416,7 +417,7 @@ impl Pass<'_, '_> {
             );
         }
         let forecast = options.forecast;
-        if forecast.enabled && approach.is_steady() && approach.time_left < forecast.graceful_end {
+        if forecast.enabled && approach.is_steady() && approach.time_left < forecast.grace_period {
             let seen = (approach.available, approach.capacity);
             self.end_workloads(approach.threshold, layout, seen, Some(&approach));
         }

@@ -1,6 +1,6 @@
 //! Questions about a workload that follow from its state alone.
 use crate::limits::Options;
-use crate::snapshot::{Dying, Phase, State, Workload};
+use crate::snapshot::{Phase, State, Termination, Workload};
 use ebb_model::priority::is_critical;
 
 impl Workload {
@@ -20,8 +20,8 @@ impl Workload {
     }
 
     /// Whether ebb has told all of it to end.
-    pub(crate) fn is_dying(&self) -> bool {
-        self.dying.is_some_and(|dying| dying.is_whole())
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.termination.is_some_and(|dying| dying.is_whole())
     }
 
     /// Whether nothing of it runs or will run any more.
@@ -40,6 +40,6 @@ impl Workload {
 }
 
 /// What is known of a workload that ebb has told to terminate, where that counts: a kubelet would evict such a pod again.
-pub(crate) fn counted_dying(workload: &Workload, options: &Options) -> Option<Dying> {
-    workload.dying.filter(|dying| options.count_dying || dying.dry_run)
+pub(crate) fn counted_termination(workload: &Workload, options: &Options) -> Option<Termination> {
+    workload.termination.filter(|dying| options.count_terminating || dying.dry_run)
 }

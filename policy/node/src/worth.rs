@@ -10,7 +10,7 @@
 //! Who frees an unknown amount is never skipped for it: unknown is not little.
 use crate::{
     need::Need,
-    plan::{KeepReason, Note},
+    plan::{Note, SkipReason},
 };
 use alloc::vec::Vec;
 
@@ -58,12 +58,12 @@ impl Worth {
     }
 
     /// Why one that frees so much is not evicted.
-    pub(crate) fn refusal(self, free: Option<u64>) -> Option<KeepReason> {
+    pub(crate) fn refusal(self, free: Option<u64>) -> Option<SkipReason> {
         if self.out_of_reach {
-            return Some(KeepReason::ThresholdOutOfReach);
+            return Some(SkipReason::ThresholdOutOfReach);
         }
         let frees = free.filter(|free| *free < self.least)?;
-        Some(KeepReason::FreesTooLittle { frees, least: self.least })
+        Some(SkipReason::FreesTooLittle { frees, least: self.least })
     }
 }
 

@@ -18,7 +18,7 @@ const BYTES: [&str; 41] = [
     "bytes",
     "bytesPerSecond",
     "capacity",
-    "dying",
+    "termination",
     "ephemeralStorage",
     "expected",
     "expectedFree",

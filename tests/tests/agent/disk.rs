@@ -78,14 +78,14 @@ impl Scene {
     fn filled_through(&self, file: &Path, also: impl Fn(u64) + Send + 'static) -> Vec<Value> {
         let mut agent = self.start();
         let writing = Writing::start(file.to_owned(), also);
-        let planned = agent.wait("planned");
+        let planned = agent.wait("decided");
         wait_for("the end of its container", || {
             self.writer.payload.is_killed() || self.lab.world().count("StopContainer") > 0
         });
         drop(writing);
         assert!(self.idle.iter().all(|pod| !pod.payload.is_killed()), "{planned}");
         let records = agent.stop();
-        let planned = records.iter().filter(|record| record["event"] == "planned");
+        let planned = records.iter().filter(|record| record["event"] == "decided");
         let evicted = planned.flat_map(|record| record["evict"].as_array().unwrap().clone());
         evicted.collect()
     }
@@ -166,11 +166,11 @@ fn nobody_is_evicted_for_a_disk_that_no_pod_fills() {
     let scene = Scene::new();
     let mut agent = scene.start();
     let writing = Writing::start(scene.dir.path().join("not-of-a-pod"), |_| ());
-    let held = agent.wait("holding");
+    let held = agent.wait("evictionDeferred");
     drop(writing);
     let why = held["notes"].to_string();
     assert!(why.contains("eviction deferred") || why.contains("every candidate"), "{held}");
     let records = agent.stop();
-    assert!(records.iter().all(|record| record["event"] != "planned"), "{records:#?}");
+    assert!(records.iter().all(|record| record["event"] != "decided"), "{records:#?}");
     assert_eq!(scene.lab.world().count("StopContainer"), 0);
 }

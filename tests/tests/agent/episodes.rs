@@ -13,10 +13,10 @@ fn an_episode_whose_memory_is_back_waits_to_tell_the_end_of_its_victim() {
     wait_for("the kill", || hog.is_killed());
     // Its processes do not go, though its memory does: nobody empties it here.
     node.set_available(1500);
-    let recovered = agent.wait("recovered");
+    let recovered = agent.wait("pressureRelieved");
     let what: Vec<_> =
         recovered["timeline"].as_array().unwrap().iter().map(|moment| &moment["what"]).collect();
     let has = |what_is: &str| what.iter().any(|what| *what == what_is);
-    assert!(has("killed") && has("still there past its deadline"), "{what:?}");
+    assert!(has("killed") && has("termination timed out"), "{what:?}");
     agent.stop();
 }

@@ -36,9 +36,9 @@ fn a_runtime_that_hangs_delays_no_decision_about_memory() {
     lab.node.gives_back_when_killed(&hog.payload, 1500);
     lab.node.set_available(60);
     wait_for("the kill", || hog.payload.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
-    let waited = records.iter().take_while(|record| record["event"] != "acted");
+    let waited = records.iter().take_while(|record| record["event"] != "evicted");
     let away = waited.filter(|record| record["event"] == "runtime" && record["up"] == false);
     assert_eq!(away.count(), 0, "the decision waited for the runtime: {records:#?}");
     assert!(!web.payload.is_killed());
@@ -56,13 +56,13 @@ fn nobody_is_ended_before_the_runtime_has_told_who_is_who() {
     let mut agent = lab.start(config.path(), &["--enforce"]);
     lab.node.gives_back_when_killed(&hog.payload, 1500);
     lab.node.set_available(60);
-    let holding = agent.wait("holding");
+    let holding = agent.wait("evictionDeferred");
     let why = holding["notes"][0].as_str().unwrap();
-    assert!(why.contains("the container runtime has not told yet"), "{holding}");
+    assert!(why.contains("waiting for the runtime's pod list"), "{holding}");
     assert!(!hog.payload.is_killed() && !hog.pause.is_killed());
     lab.runtime.resume().unwrap();
     wait_for("the kill once it has told", || hog.payload.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.pause.is_killed(), "a sandbox is never killed");
 }
@@ -80,11 +80,11 @@ fn a_pod_whose_cgroups_the_runtime_does_not_tell_is_not_chosen() {
     agent.wait("inventory");
     lab.node.gives_back_when_killed(&hog.payload, 1500);
     lab.node.set_available(60);
-    agent.wait("holding");
+    agent.wait("evictionDeferred");
     lab.world().faults.clear();
     wait_for("the kill once its cgroup is known", || hog.payload.is_killed());
-    let early = agent.seen.iter().filter(|record| record["event"] == "planned").count();
-    agent.wait("recovered");
+    let early = agent.seen.iter().filter(|record| record["event"] == "decided").count();
+    agent.wait("pressureRelieved");
     agent.stop();
     assert_eq!(early, 0, "it was chosen before");
 }
@@ -102,11 +102,11 @@ fn beside_other_workloads_no_container_is_ended_before_the_runtime_has_told() {
     lab.node.set_available(60);
     wait_for("the kill of the service", || service.is_killed());
     service.empty();
-    agent.wait("holding");
+    agent.wait("evictionDeferred");
     assert!(!hog.payload.is_killed() && !hog.pause.is_killed());
     lab.runtime.resume().unwrap();
     wait_for("the kill once it has told", || hog.payload.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.pause.is_killed(), "a sandbox is never killed");
 }
@@ -128,8 +128,8 @@ fn pods_of_which_nothing_runs_are_not_ended_in_place_of_the_one_that_takes_the_m
     lab.node.gives_back_when_killed(&hog.payload, 1500);
     lab.node.set_available(60);
     wait_for("the kill of the hog", || hog.payload.is_killed());
-    agent.wait("recovered");
-    for record in agent.stop().iter().filter(|record| record["event"] == "planned") {
+    agent.wait("pressureRelieved");
+    for record in agent.stop().iter().filter(|record| record["event"] == "decided") {
         assert_eq!(record["evict"][0]["workload"]["name"], "ns/hog", "{record}");
     }
 }
@@ -152,7 +152,7 @@ fn a_second_hog_goes_although_the_sandbox_of_the_first_is_still_there() {
     first.payload.empty();
     lab.world().exit(&first.container, 137);
     wait_for("the second kill", || second.payload.is_killed());
-    let recovered = agent.wait("recovered");
+    let recovered = agent.wait("pressureRelieved");
     assert_eq!(
         recovered["available"],
         1500_u64 << 20,
@@ -177,7 +177,7 @@ fn a_pod_is_stopped_by_the_runtime_then_its_sandbox_and_its_container_is_collect
     wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
     wait_for("its container to be removed", || lab.world().containers.is_empty());
     wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.payload.is_killed(), "it ended in time");
     assert!(!hog.pause.is_killed(), "a sandbox is never killed");
@@ -199,7 +199,7 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     assert_eq!(lab.world().count("StopContainer"), 1);
     lab.node.gives_back(&hog.payload, 1500);
     wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.pause.is_killed());
 }
@@ -235,7 +235,7 @@ fn a_sandbox_that_was_left_while_the_runtime_was_away_is_stopped_and_collected_l
     hog.payload.empty();
     lab.world().exit(&hog.container, 137);
     lab.node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     assert_eq!(lab.world().count("StopPodSandbox"), 0, "nobody was there to be asked");
     lab.runtime.resume().unwrap();
     wait_for("its sandbox to be removed", || lab.world().sandboxes.is_empty());
@@ -269,9 +269,9 @@ fn a_pod_that_was_chosen_and_then_left_alone_does_not_count_as_ended() {
     let mut agent = lab.start(config.path(), &[]);
     agent.wait("inventory");
     lab.node.set_available(60);
-    agent.wait("acted");
+    agent.wait("evicted");
     lab.node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     lab.world().exit(&hog.container, 1);
     agent.stop();
     let config = crate::config(&format!("maximumDeadContainersPerContainer: 0\n{CONFIG}"));

@@ -115,8 +115,8 @@ fn nobody_goes_in_place_of_what_is_exiting_unless_that_takes_too_long() {
     let refused = at("the refusal", &|record| record["event"] == "notDone");
     let why = records[refused]["why"].as_str().unwrap();
     assert!(why.contains("exiting"), "{why}");
-    let stuck = at("the deadline", &|r| r["event"] == "departed" && r["fate"] == "stuck");
-    let killed = at("the kill", &|record| record["event"] == "acted");
+    let stuck = at("the deadline", &|r| r["event"] == "terminated" && r["outcome"] == "timedOut");
+    let killed = at("the kill", &|record| record["event"] == "evicted");
     assert!(refused < stuck && stuck < killed, "{records:#?}");
 }
 
@@ -160,11 +160,11 @@ fn a_cgroup_that_has_been_emptied_is_not_chosen_again() {
     leak.empty();
     wait_for("the next, since the memory is still short", || second.is_killed());
     second.empty();
-    agent.wait("holding");
+    agent.wait("evictionDeferred");
     node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
-    let planned = records.iter().filter(|record| record["event"] == "planned");
+    let planned = records.iter().filter(|record| record["event"] == "decided");
     let chosen: Vec<&Value> = planned.flat_map(|p| p["evict"].as_array().unwrap()).collect();
     assert_eq!(chosen.len(), 2, "{chosen:?}");
 }
@@ -193,7 +193,7 @@ fn a_protected_container_keeps_itself_and_the_sandbox_and_not_the_leak_beside_it
     lab.node.gives_back_when_killed(&leak, 1500);
     lab.node.set_available(60);
     wait_for("the kill of the leak", || leak.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!protected.is_killed() && !sandbox.is_killed());
     assert_eq!(lab.world().count("StopPodSandbox"), 0, "the protected one lives in it");
@@ -211,7 +211,7 @@ fn the_runtime_is_not_asked_to_stop_a_container_with_a_protected_process() {
     lab.node.gives_back_when_killed(&leak, 1500);
     lab.node.set_available(60);
     wait_for("the kill of the leak, its grace over", || leak.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!protected.is_killed());
     assert_eq!(lab.world().count("StopContainer"), 0);

@@ -111,8 +111,8 @@ fn when_an_image_was_last_in_use_outlives_the_agent() {
     let of = |id: &str| {
         shown.as_array().unwrap().iter().find(|image| image["id"] == id).unwrap().clone()
     };
-    assert_eq!((&of(&first)["fate"], &of(&first)["place"]), (&"unused".into(), &1.into()));
-    assert_eq!((&of(&second)["fate"], &of(&second)["place"]), (&"unused".into(), &2.into()));
+    assert_eq!((&of(&first)["status"], &of(&first)["place"]), (&"unused".into(), &1.into()));
+    assert_eq!((&of(&second)["status"], &of(&second)["place"]), (&"unused".into(), &2.into()));
     assert!(of(&second)["lastUsed"].is_u64() && of(&first)["lastUsed"].is_null());
 }
 
@@ -126,10 +126,10 @@ fn a_disk_that_is_short_stays_so_while_images_are_being_removed() {
     let short = CONFIG.replace("evictionHard:\n", "evictionHard:\n  nodefs.available: \"99%\"\n");
     let config = config(&format!("{never}{short}"));
     let mut agent = lab.start(config.path(), &["--enforce"]);
-    assert_eq!(agent.wait("crossed")["signal"], "nodefs.available");
+    assert_eq!(agent.wait("thresholdCrossed")["signal"], "nodefs.available");
     agent.wait("removed");
     let records = agent.stop();
-    assert!(!kinds(&records).contains(&"recovered"), "{:?}", kinds(&records));
+    assert!(!kinds(&records).contains(&"pressureRelieved"), "{:?}", kinds(&records));
 }
 
 #[test]

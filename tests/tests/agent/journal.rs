@@ -126,10 +126,10 @@ fn a_kill_is_in_the_journal_with_fields_and_nothing_is_written_twice() {
     let started = journal.wait("EBB_EVENT", "started");
     assert!(started["MESSAGE"].contains("(enforce)"), "it runs without a filter: {started:?}");
     node.set_available(60);
-    let acted = journal.wait("EBB_EVENT", "acted");
+    let acted = journal.wait("EBB_EVENT", "evicted");
     wait_for("the kill", || hog.is_killed());
     node.gives_back(&hog, 1500);
-    let recovered = journal.wait("EBB_EVENT", "recovered");
+    let recovered = journal.wait("EBB_EVENT", "pressureRelieved");
     agent.stop();
     let stopping = journal.wait("EBB_EVENT", "stopping");
     let id = hog.path.metadata().unwrap().ino().to_string();
@@ -176,7 +176,7 @@ fn a_journal_that_takes_nothing_in_holds_up_no_kill() {
     while journal.socket.recv(&mut [0; 64]).is_ok() {}
     journal.socket.set_nonblocking(false).unwrap();
     node.gives_back(&hog, 1500);
-    journal.wait("EBB_EVENT", "recovered");
+    journal.wait("EBB_EVENT", "pressureRelieved");
     agent.stop();
 }
 
@@ -190,7 +190,7 @@ fn without_its_socket_the_journal_gets_lines_as_ever_and_is_told_why() {
     wait_for("a record of the start", || journal.lines().contains("thresholds: "));
     agent.stop();
     let lines = journal.lines();
-    assert!(lines.contains("missing: fields for entries in the journal: "), "{lines}");
+    assert!(lines.contains("unavailable: fields for entries in the journal: "), "{lines}");
     assert!(lines.lines().last().unwrap().contains("stopping: "), "{lines}");
 }
 

@@ -191,7 +191,7 @@ fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    let recovered = agent.wait("recovered");
+    let recovered = agent.wait("pressureRelieved");
     let what: Vec<_> = recovered["timeline"]
         .as_array()
         .unwrap()
@@ -203,14 +203,14 @@ fn the_hog_is_ended_the_innocent_lives_and_the_episode_is_told_and_stored() {
         "seen below it",
         "decided",
         "killed",
-        "gone",
+        "terminated",
         "back above the threshold",
     ] {
         assert!(what.contains(&step), "{step} is missing in {what:?}");
     }
     let records = agent.stop();
     assert!(!innocent.is_killed());
-    assert_eq!(kinds(&records).iter().filter(|k| **k == "acted").count(), 1);
+    assert_eq!(kinds(&records).iter().filter(|k| **k == "evicted").count(), 1);
     let stored: Vec<_> = std::fs::read_dir(incidents.path()).unwrap().flatten().collect();
     assert_eq!(stored.len(), 1);
     let stored: Value = serde_json::from_slice(&std::fs::read(stored[0].path()).unwrap()).unwrap();
@@ -227,9 +227,9 @@ fn an_episode_that_is_open_when_ebb_is_stopped_is_stored() {
     let mut agent = start(&node, config.path(), &["--enforce", "--incidents", dir]);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    agent.wait("planned");
+    agent.wait("decided");
     let records = agent.stop();
-    assert!(!kinds(&records).contains(&"recovered"), "it is not over");
+    assert!(!kinds(&records).contains(&"pressureRelieved"), "it is not over");
     let stored: Vec<_> = std::fs::read_dir(incidents.path()).unwrap().flatten().collect();
     assert_eq!(stored.len(), 1);
     let stored: Value = serde_json::from_slice(&std::fs::read(stored[0].path()).unwrap()).unwrap();
@@ -246,11 +246,11 @@ fn a_dry_run_decides_the_same_and_touches_nothing() {
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &[]);
     node.set_available(60);
-    let acted = agent.wait("acted");
+    let acted = agent.wait("evicted");
     assert_eq!(acted["method"], "dryRun");
     assert_eq!(acted["workload"]["name"], "/apps/hog");
     node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.is_killed());
 }
@@ -265,17 +265,17 @@ fn what_is_already_dying_counts_before_anything_more_is_ended() {
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
     // The memory stays away for a while, as it does when a large process exits.
-    let holding = agent.wait("holding");
+    let holding = agent.wait("evictionDeferred");
     assert!(holding["notes"][0].as_str().unwrap().contains("terminating workloads"), "{holding}");
     node.gives_back(&hog, 1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     // On a machine that stands still for seconds the deadline of the hog passes; only then may another go.
-    let later = records.iter().skip_while(|record| record["event"] != "departed");
+    let later = records.iter().skip_while(|record| record["event"] != "terminated");
     let early = records.len() - later.count();
-    let planned = records.iter().take(early).filter(|record| record["event"] == "planned");
+    let planned = records.iter().take(early).filter(|record| record["event"] == "decided");
     assert_eq!(planned.count(), 1, "{records:#?}");
-    let is_stuck = records.iter().any(|record| record["fate"] == "stuck");
+    let is_stuck = records.iter().any(|record| record["outcome"] == "timedOut");
     assert!(is_stuck || !second.is_killed(), "{records:#?}");
 }
 
@@ -288,11 +288,11 @@ fn a_victim_that_does_not_go_is_given_up_and_another_is_ended() {
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.set_available(60);
     wait_for("the first kill", || stuck.is_killed());
-    let departed = agent.wait("departed");
-    assert_eq!(departed["fate"], "stuck");
+    let departed = agent.wait("terminated");
+    assert_eq!(departed["outcome"], "timedOut");
     wait_for("the second kill", || second.is_killed());
     let records = agent.stop();
-    let kills = kinds(&records).iter().filter(|k| **k == "acted").count();
+    let kills = kinds(&records).iter().filter(|k| **k == "evicted").count();
     assert_eq!(kills, 2, "no spinning: {:?}", kinds(&records));
 }
 
@@ -312,7 +312,7 @@ fn what_has_been_removed_is_not_chosen_again_and_again() {
     hog.empty();
     let records = agent.stop();
     let of_removed = |record: &&Value| {
-        record["event"] == "planned" && record["evict"][0]["workload"]["name"] == "/apps/removed"
+        record["event"] == "decided" && record["evict"][0]["workload"]["name"] == "/apps/removed"
     };
     let chosen = records.iter().filter(of_removed).count();
     assert!(chosen <= 1, "{chosen}: {:?}", kinds(&records));
@@ -325,12 +325,12 @@ fn with_every_candidate_protected_nothing_is_ended_and_it_is_said_once() {
     let config = config(&format!("{CONFIG}  protected: ['apps/*']\n"));
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.set_available(60);
-    agent.wait("holding");
+    agent.wait("evictionDeferred");
     node.set_available(1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     assert!(!hog.is_killed());
-    assert_eq!(kinds(&records).iter().filter(|k| **k == "holding").count(), 1);
+    assert_eq!(kinds(&records).iter().filter(|k| **k == "evictionDeferred").count(), 1);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
     wait_for("the kill under the old threshold", || hog.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
 }
 
@@ -423,9 +423,9 @@ fn a_node_whose_memory_cannot_be_told_makes_nobody_die() {
     // It was the only reason: told again, the same memory costs the hog its life.
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
-    assert_eq!(kinds(&records).iter().filter(|kind| **kind == "crossed").count(), 1);
+    assert_eq!(kinds(&records).iter().filter(|kind| **kind == "thresholdCrossed").count(), 1);
 }
 
 /// Before Linux 3.14 that line was missing; what is not there is not zero.
@@ -438,7 +438,7 @@ fn memory_of_which_nothing_says_how_much_is_available_makes_nobody_die() {
     let agent = start(&node, config.path(), &["--enforce"]);
     node.is_looked_at("MemTotal: 4194304 kB\nMemFree: 1024 kB\n", 1);
     let records = agent.stop();
-    assert!(!hog.is_killed() && !kinds(&records).contains(&"crossed"), "{records:#?}");
+    assert!(!hog.is_killed() && !kinds(&records).contains(&"thresholdCrossed"), "{records:#?}");
 }
 
 #[test]
@@ -538,12 +538,12 @@ fn a_fall_that_is_seen_coming_ends_one_workload_and_only_below_the_threshold() {
     node.set_available(1500);
     assert!(!hog.is_killed(), "the threshold was not crossed");
     fall_to(60);
-    let acted = agent.wait("acted");
+    let acted = agent.wait("evicted");
     assert_eq!(acted["workload"]["name"], "/apps/hog");
     node.gives_back(&hog, 1500);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
-    let acted = kinds(&records).iter().filter(|kind| **kind == "acted").count();
+    let acted = kinds(&records).iter().filter(|kind| **kind == "evicted").count();
     assert_eq!(acted, 1, "{records:#?}");
     assert!(!quiet.is_killed());
 }

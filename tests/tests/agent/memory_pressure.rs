@@ -39,7 +39,7 @@ fn told(agent: &mut Agent, event: &str, mut nudge: impl FnMut()) -> Value {
 }
 
 fn evicted(records: &[Value]) -> Vec<&str> {
-    let planned = records.iter().filter(|record| record["event"] == "planned");
+    let planned = records.iter().filter(|record| record["event"] == "decided");
     planned.filter_map(|record| record["evict"][0]["workload"]["name"].as_str()).collect()
 }
 
@@ -62,9 +62,9 @@ fn whoever_reclaims_most_below_a_stalled_cgroup_is_evicted_and_its_neighbour_is_
     assert!(says(&agent.seen, "memory pressure of /apps: full avg10 > 60% for 1s"));
     assert!(says(&agent.seen, "memory pressure trigger of /apps"), "it has none here");
     let mut goes_on = thrashing(&node, &hog, &web);
-    let above = told(&mut agent, "pressureAbove", &mut goes_on);
+    let above = told(&mut agent, "memoryPressureAboveLimit", &mut goes_on);
     assert_eq!((&above["cgroup"], &above["fullAvg10"]), (&"/apps".into(), &8000.into()));
-    let planned = told(&mut agent, "planned", &mut goes_on);
+    let planned = told(&mut agent, "decided", &mut goes_on);
     wait_for("the kill", || hog.is_killed());
     let evict = &planned["evict"][0];
     assert_eq!(
@@ -73,13 +73,15 @@ fn whoever_reclaims_most_below_a_stalled_cgroup_is_evicted_and_its_neighbour_is_
     );
     let pressure = serde_json::json!({"cgroup": "/apps", "limit": 6000, "fullAvg10": 8000});
     assert_eq!(evict["memoryPressure"], pressure);
-    let acted = told(&mut agent, "acted", || ());
+    let acted = told(&mut agent, "evicted", || ());
     assert_eq!(acted["job"]["need"]["signal"], "memoryPressureAbove", "{acted}");
     node.slice("apps").stalls(20);
     hog.empty();
-    let relieved = told(&mut agent, "pressureRelieved", || ());
+    let relieved = told(&mut agent, "memoryPressureRelieved", || ());
     let timeline = relieved["timeline"].to_string();
-    for what in ["seen above the limit", "decided", "killed", "gone", "no longer above the limit"] {
+    for what in
+        ["seen above the limit", "decided", "killed", "terminated", "no longer above the limit"]
+    {
         assert!(timeline.contains(what), "{what}: {timeline}");
     }
     agent.stop();
@@ -129,11 +131,11 @@ fn a_dry_run_names_one_for_the_pressure_and_touches_nobody() {
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &[]);
     let mut goes_on = thrashing(&node, &hog, &web);
-    let acted = told(&mut agent, "acted", &mut goes_on);
+    let acted = told(&mut agent, "evicted", &mut goes_on);
     assert_eq!(acted["method"], "dryRun");
     assert_eq!(acted["workload"]["name"], "/apps/hog");
     // It stalls on, because nothing was done.
-    let holding = told(&mut agent, "holding", &mut goes_on);
+    let holding = told(&mut agent, "evictionDeferred", &mut goes_on);
     let assumes = "dry run: assumes memory pressure of /apps relieved by the eviction of /apps/hog";
     assert!(holding.to_string().contains(assumes), "{holding}");
     let records = agent.stop();

@@ -69,7 +69,7 @@ fn are_the_same(agent: &Value, command: Value) {
 
 /// What the agent decided on first, as it stores it when it is stopped.
 fn decided_on(mut agent: Agent, incidents: &Path) -> Value {
-    agent.wait("planned");
+    agent.wait("decided");
     agent.stop();
     let stored = fs::read_dir(incidents).unwrap().flatten().next().unwrap().path();
     let incident: Value = serde_json::from_slice(&fs::read(&stored).unwrap()).unwrap();

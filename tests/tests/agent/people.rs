@@ -139,7 +139,7 @@ fn recorded() -> (tempfile::TempDir, PathBuf) {
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     let stored = std::fs::read_dir(dir.path()).unwrap().flatten().next().unwrap().path();
     (dir, stored)
@@ -170,12 +170,12 @@ fn an_incident_is_decided_again_as_it_was_and_any_other_plan_is_told_with_its_di
     // A record whose plan was changed: grace, and why another was skipped.
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&incident).unwrap()).unwrap();
     changed["decisions"][0]["plan"]["actions"][0]["grace"] = 7.into();
-    changed["decisions"][0]["plan"]["kept"] = serde_json::json!([]);
+    changed["decisions"][0]["plan"]["skipped"] = serde_json::json!([]);
     let file = config(&changed.to_string());
     let (code, said) = replay(file.path(), &[]);
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("differs at actions[0].grace: 7 then, "), "{said}");
-    assert!(said.contains("differs at kept: 0 then, "), "{said}");
+    assert!(said.contains("differs at skipped: 0 then, "), "{said}");
 }
 
 #[test]

@@ -52,11 +52,11 @@ fn what_cannot_change_while_ebb_runs_refuses_the_whole_configuration_by_name() {
     assert_eq!(answer["accepted"], true, "{answer}");
     assert!(answer["thresholds"].to_string().contains("memory.available < 200Mi"), "{answer}");
     node.set_available(150);
-    let planned = agent.wait("planned");
+    let planned = agent.wait("decided");
     assert_eq!(planned["evict"][0]["workload"]["name"], "/apps/hog");
     let records = agent.stop();
     assert!(!hog.is_killed(), "a dry run stays one");
-    let planned = records.iter().filter(|record| record["event"] == "planned").count();
+    let planned = records.iter().filter(|record| record["event"] == "decided").count();
     assert_eq!(planned, 1, "below 3 GiB nothing was decided");
 }
 
@@ -85,12 +85,12 @@ fn an_incident_is_replayed_by_the_configuration_that_decided_it() {
     let dir = incidents.path().to_str().unwrap();
     let mut agent = start(&node, config.path(), &["--incidents", dir]);
     node.set_available(60);
-    let planned = agent.wait("planned");
+    let planned = agent.wait("decided");
     assert_eq!(planned["evict"][0]["workload"]["name"], "/apps/hog");
     let second = CONFIG.replace("100Mi", "200Mi");
     assert_eq!(reload(&mut agent, config.path(), &second)["accepted"], true);
     node.set_available(2000);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     let stored = std::fs::read_dir(dir).unwrap().flatten().next().unwrap().path();
     let replayed = ebb().arg("replay").arg(&stored).output().unwrap();

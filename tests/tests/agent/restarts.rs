@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 /// The names of those who were evicted, in order.
 fn evicted(records: &[Value]) -> Vec<&str> {
-    let planned = records.iter().filter(|record| record["event"] == "planned");
+    let planned = records.iter().filter(|record| record["event"] == "decided");
     planned.filter_map(|record| record["evict"][0]["workload"]["name"].as_str()).collect()
 }
 
@@ -31,7 +31,7 @@ fn play(lab: &Lab, agent: &mut Agent, pod: &Pod, round: usize) {
     lab.node.set_available(397);
     wait_for(&format!("the kill of the leak, round {round}"), || pod.payload.is_killed());
     lab.world().exit(&pod.container, 137);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_pod_that_is_back_while_the_node_is_still_short_is_evicted_and_nobody_else()
     wait_for("the second kill", || again.payload.is_killed());
     lab.is_dead(&again);
     lab.node.set_available(1800);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     assert!(idle.iter().all(|pod| !pod.payload.is_killed()));
     assert_eq!(evicted(&records), ["ns/leak"; 2]);
@@ -101,7 +101,7 @@ fn a_container_that_no_list_names_yet_is_evicted_as_the_pods_whose_sandbox_runs_
     lab.node.gives_back_when_killed(&new, 1800);
     lab.node.set_available(397);
     wait_for("the kill", || new.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     assert!(!pause.is_killed() && idle.iter().all(|pod| !pod.payload.is_killed()));
     assert_eq!(evicted(&records), ["ns/leak"]);
@@ -113,7 +113,7 @@ fn what_no_list_names_is_left_alone_where_no_sandbox_runs_beside_it() {
     let (lab, [new, pause], idle, mut agent, _config) = beside_a_runtime_that_hangs();
     pause.empty();
     lab.node.set_available(397);
-    agent.wait("holding");
+    agent.wait("evictionDeferred");
     is_read(&new.path.join("memory.current"), 5);
     agent.stop();
     assert!(!new.is_killed() && idle.iter().all(|pod| !pod.payload.is_killed()));
@@ -130,15 +130,15 @@ fn idle_pods_are_not_evicted_for_one_that_may_not_be() {
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("inventory");
     lab.node.set_available(397);
-    let holding = agent.wait("holding");
+    let holding = agent.wait("evictionDeferred");
     let notes = holding["notes"].as_array().unwrap();
     let says = |what: &str| notes.iter().any(|note| note.as_str().unwrap().contains(what));
     assert!(says("all eviction candidates together free 0 B of 3.0 MiB"), "{holding}");
     lab.node.set_available(1800);
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     assert!(!leak.payload.is_killed() && idle.iter().all(|pod| !pod.payload.is_killed()));
-    assert!(!kinds(&records).contains(&"planned"));
+    assert!(!kinds(&records).contains(&"decided"));
 }
 
 /// The kubelet reads there how it ended: exit code, reason, logs.

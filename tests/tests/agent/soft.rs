@@ -13,7 +13,7 @@ evictionHard:
   memory.available: 100Mi
 ebb:
   memoryAvailable: memAvailable
-  ladder: {enabled: true, warn: 10h, reclaim: 9h, throttle: 8h, freeze: 7h, freezeAtMost: 1h}
+  ladder: {enabled: true, warn: 10h, reclaim: 9h, throttle: 8h, freeze: 7h, maxFreeze: 1h}
 ";
 
 /// What the leak's own limit was before, with as many digits as what is written in its place: this is a file and no kernel.
@@ -49,12 +49,15 @@ fn done_while_memory_falls(node: &FakeNode, agent: &mut Agent, steps: &[&str]) -
         agent.take_in();
         steps.iter().all(|step| agent.seen.iter().any(|record| is_step(record, step)))
     });
-    let all = agent.seen.iter().filter(|r| r["event"] == "warned" || r["event"] == "acted");
+    let all = agent
+        .seen
+        .iter()
+        .filter(|r| matches!(r["event"].as_str(), Some("warned" | "evicted" | "stepTaken")));
     all.cloned().collect()
 }
 
 fn is_step(record: &Value, step: &str) -> bool {
-    record["event"] == step || record["event"] == "acted" && record["method"] == step
+    record["event"] == step || record["event"] == "stepTaken" && record["method"] == step
 }
 
 fn read(cgroup: &FakeCgroup, file: &str) -> String {

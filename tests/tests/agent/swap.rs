@@ -50,12 +50,16 @@ fn a_leak_is_not_evicted_while_swap_is_free_and_is_when_both_are_low() {
     look_again(&mut agent, config.path(), CONFIG);
     node.set_available_with_swap(50, 2048, 1400);
     look_again(&mut agent, config.path(), CONFIG);
-    assert!(!is_told(&agent, "crossed") && !is_told(&agent, "planned"), "{:?}", agent.seen);
+    assert!(
+        !is_told(&agent, "thresholdCrossed") && !is_told(&agent, "decided"),
+        "{:?}",
+        agent.seen
+    );
     node.gives_back_with_swap_when_killed(&leak, 500, 2048, 1900);
     node.set_available_with_swap(50, 2048, 100);
-    let planned = agent.wait("planned");
+    let planned = agent.wait("decided");
     assert_eq!(planned["evict"][0]["expectedFree"], 2100_u64 << 20, "{planned}");
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(leak.is_killed() && !web.is_killed(), "what is resident is not all that counts");
 }
@@ -91,9 +95,9 @@ fn a_threshold_on_swap_evicts_who_has_most_of_it_and_says_where_there_is_none() 
     assert!(!swapper.is_killed());
     node.gives_back_with_swap_when_killed(&swapper, 2048, 1024, 900);
     node.set_available_with_swap(2048, 1024, 60);
-    let planned = agent.wait("planned");
+    let planned = agent.wait("decided");
     assert_eq!(planned["evict"][0]["signal"], "swap.available", "{planned}");
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(swapper.is_killed() && !hog.is_killed());
 }

@@ -20,10 +20,10 @@ fn a_configuration_that_hangs_does_not_keep_the_loop_from_killing() {
     agent.signal(nix::sys::signal::Signal::SIGHUP);
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
-    let acted = agent.wait("acted");
+    let acted = agent.wait("evicted");
     assert_eq!(acted["byWatchdog"], false, "{acted}");
     wait_for("the kill", || hog.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     agent.stop();
 }
 
@@ -73,7 +73,7 @@ fn a_kill_that_hangs_is_taken_over_and_the_next_candidate_is_killed() {
     node.set_available(60);
     let not_done = agent.wait("notDone");
     assert!(not_done["why"].as_str().unwrap().contains("hangs"), "{not_done}");
-    let acted = agent.wait("acted");
+    let acted = agent.wait("evicted");
     assert_eq!(acted["workload"]["name"], "/apps/second", "{acted}");
     assert!(second.is_killed());
     agent.kill();
@@ -95,7 +95,7 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
     wait_for("the kill", || hog.is_killed());
     // Somebody at the other end lets the loop go on, and it tells who did it.
     drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
-    let acted = agent.wait("acted");
+    let acted = agent.wait("evicted");
     assert_eq!(acted["byWatchdog"], true, "{acted}");
     assert!(acted["workload"]["name"].is_string(), "it is told by name whom it killed: {acted}");
     agent.kill();
@@ -238,7 +238,7 @@ fn with_fewer_descriptors_than_workloads_the_largest_is_still_found() {
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
     let said = records.iter().filter(|r| r["event"] == "degraded").find_map(|r| r["what"].as_str());
     assert!(said.unwrap().contains("of 151 workloads are not held open"), "{:?}", kinds(&records));
@@ -262,8 +262,9 @@ fn limits_of_task_ids_that_are_raised_cost_nobody_anything() {
     node.set_available(60);
     wait_for("the kill for memory", || hog.is_killed());
     let records = agent.stop();
-    let of_ids =
-        records.iter().filter(|r| r["event"] == "crossed" && r["signal"] == "pid.available");
+    let of_ids = records
+        .iter()
+        .filter(|r| r["event"] == "thresholdCrossed" && r["signal"] == "pid.available");
     assert_eq!(of_ids.count(), 0, "{records:#?}");
     assert!(!database.is_killed());
 }

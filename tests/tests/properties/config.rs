@@ -38,7 +38,7 @@ fn options() -> impl Strategy<Value = Options> {
         Options {
             ranking: if flag() { Ranking::Attributed } else { Ranking::Kubelet },
             victims: if flag() { Victims::Enough } else { Victims::One },
-            after_eviction: if flag() { AfterEviction::GoOn } else { AfterEviction::Wait },
+            after_eviction: if flag() { AfterEviction::Continue } else { AfterEviction::Wait },
             active_cache: if flag() {
                 ActiveCache::Used
             } else {
@@ -50,7 +50,7 @@ fn options() -> impl Strategy<Value = Options> {
                 ImageReach::ToLowThreshold
             },
             image_order: if flag() {
-                ImageOrder::LongestUnused
+                ImageOrder::LeastRecentlyUsed
             } else {
                 ImageOrder::LeastToPullAgain
             },
@@ -58,7 +58,7 @@ fn options() -> impl Strategy<Value = Options> {
             max_evictions_per_minute,
             min_freed_of_threshold,
             min_freed_of_need,
-            count_dying: flag(),
+            count_terminating: flag(),
             preferences: flag(),
             spread_owners: flag(),
             disruption_budgets: flag(),

@@ -122,7 +122,7 @@ fn sequence(seed: u64, met: &mut Met) -> Result<(), String> {
     let mut random = Random(seed);
     let rules = Rules::random(&mut random);
     // What is terminating counts with ebb: a difference, which is switched off here.
-    let options = Options { count_dying: false, ..Options::kubelet() };
+    let options = Options { count_terminating: false, ..Options::kubelet() };
     let raw = RawEviction { options: Some(options), ..rules.raw() };
     let limits = Limits::new(&raw).map_err(|errors| format!("{errors:?}"))?;
     let mut world = World::random(&mut random);

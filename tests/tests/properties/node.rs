@@ -1,10 +1,10 @@
 //! Snapshots made up at random: few workloads, many states, figures from nothing to the largest number there is.
 use ebb_policy::snapshot::{
-    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, Counted, DiskGrowth,
-    DisruptionBudget, Dying, FsFacts, FsFall, FsGrowth, FsLayout, FsUsage, Image, KubepodsMemory,
-    LocalLimit, LogDir, LogLink, MemoryUsage, NodeFacts, Observation, OwnerRef, Phase, Preference,
-    PressureEvidence, ProtectedReason, ResourceList, RootMemory, Sandbox, State, Stats, VolumeSpec,
-    VolumeStats, VolumeType, Workload, WorkloadKey, WorkloadKind,
+    Container, ContainerKind, ContainerSpec, ContainerState, ContainerStats, DiskGrowth,
+    DisruptionBudget, FsFacts, FsFall, FsGrowth, FsLayout, FsUsage, Image, KernelCounts,
+    KubepodsMemory, LocalLimit, LogDir, LogLink, MemoryUsage, NodeFacts, Observation, OwnerRef,
+    Phase, Preference, PressureEvidence, ProtectedReason, ResourceList, RootMemory, Sandbox, State,
+    Stats, Termination, VolumeSpec, VolumeStats, VolumeType, Workload, WorkloadKey, WorkloadKind,
 };
 use ebb_policy::{Millis, Quantity, Secs, Signal, Snapshot, Time};
 use proptest::collection::{btree_map, vec};
@@ -68,9 +68,9 @@ fn disk() -> impl Strategy<Value = FsUsage> {
         .prop_map(|(used_bytes, inodes_used)| FsUsage { used_bytes, inodes_used })
 }
 
-fn counted() -> impl Strategy<Value = Counted> {
+fn kernel_counts() -> impl Strategy<Value = KernelCounts> {
     (of(moment()), of(figure()), of(figure()), of(figure())).prop_map(
-        |(at, stall_us, direct_reclaims, own_reclaims)| Counted {
+        |(at, stall_us, direct_reclaims, own_reclaims)| KernelCounts {
             at,
             stall_us,
             direct_reclaims,
@@ -84,11 +84,11 @@ fn stats() -> BoxedStrategy<Stats> {
     let growth = (of(figure()), of(figure()), of(figure()))
         .prop_map(|(grown, inodes_grown, written)| FsGrowth { grown, inodes_grown, written });
     let on_disk = (of(moment()), of(growth));
-    let seen = (of(memory()), of(counted()), of(moment()), on_disk);
+    let seen = (of(memory()), of(kernel_counts()), of(moment()), on_disk);
     (seen, of(figure()), of(figure()), vec(container, 0..3), of(disk()))
         .prop_map(
             |(
-                (memory, counted, observed_at, (disk_observed_at, growth)),
+                (memory, kernel_counts, observed_at, (disk_observed_at, growth)),
                 process_count,
                 ephemeral_storage,
                 containers,
@@ -97,7 +97,7 @@ fn stats() -> BoxedStrategy<Stats> {
                 Stats {
                     observed_at,
                     memory,
-                    counted,
+                    kernel_counts,
                     process_count,
                     ephemeral_storage,
                     containers: (0..)
@@ -179,7 +179,7 @@ fn workload() -> BoxedStrategy<Workload> {
         state(),
         any::<[bool; 2]>(),
     );
-    let dying = of((moment(), moment(), of(figure()), any::<[bool; 2]>()));
+    let termination = of((moment(), moment(), of(figure()), any::<[bool; 2]>()));
     let asked = (
         containers(),
         of(amounts()),
@@ -189,8 +189,8 @@ fn workload() -> BoxedStrategy<Workload> {
         of(quantity()),
     );
     let others = (of(0..3_u8), of(0..3_u32), any::<bool>(), of(figure()), of(moment()));
-    (who, dying, prop::option::weighted(0.8, stats()), asked, others)
-        .prop_map(|(who, dying, stats, asked, others)| {
+    (who, termination, prop::option::weighted(0.8, stats()), asked, others)
+        .prop_map(|(who, termination, stats, asked, others)| {
             let (priority, static_pod, protected, preference, phase, state, [deleted, evicted]) =
                 who;
             let (containers, requests, overhead, grace, memory_request, size_limit) = asked;
@@ -204,13 +204,15 @@ fn workload() -> BoxedStrategy<Workload> {
                 state,
                 deleted,
                 evicted,
-                dying: dying.map(|(since, deadline, expected_free, [restarted, dry_run])| Dying {
-                    since,
-                    deadline,
-                    expected_free,
-                    restarted,
-                    dry_run,
-                }),
+                termination: termination.map(
+                    |(since, deadline, expected_free, [restarted, dry_run])| Termination {
+                        since,
+                        deadline,
+                        expected_free,
+                        restarted,
+                        dry_run,
+                    },
+                ),
                 restarted: restarted_at,
                 stats,
                 local_limit: Some(LocalLimit { at_limit, ..LocalLimit::default() }),

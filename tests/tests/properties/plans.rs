@@ -4,7 +4,7 @@ use crate::{
     node::{figure, observation, snapshot},
 };
 use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction, Victims};
-use ebb_policy::plan::{Action, EvictionCause, Kept, Note, Plan, Subject};
+use ebb_policy::plan::{Action, EvictionCause, Note, Plan, Skipped, Subject};
 use ebb_policy::snapshot::{FsLayout, Observation, Task, WorkloadKey};
 use ebb_policy::{History, Signal, Snapshot, Time, decide, last_resort, rank};
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ proptest! {
         for ((plan, _), snapshot) in two_passes(&first, &second, &limits).iter().zip([&first, &second]) {
             let ended = ended(plan);
             for workload in &snapshot.workloads {
-                let is_counted = workload.dying.is_some_and(|d| !d.restarted && (limits.options().count_dying || d.dry_run));
+                let is_counted = workload.termination.is_some_and(|d| !d.restarted && (limits.options().count_terminating || d.dry_run));
                 let untouchable = workload.is_critical() || workload.protected.is_some() || workload.is_finished() || is_counted;
                 prop_assert!(!(untouchable && ended.contains(&workload.key)), "{workload:?}");
             }
@@ -98,7 +98,7 @@ proptest! {
             let taken = taken(&plan);
             let unique: BTreeSet<&Subject> = taken.iter().collect();
             prop_assert_eq!(unique.len(), taken.len(), "{:?}", taken);
-            for Kept { subject, reason } in &plan.kept {
+            for Skipped { subject, reason } in &plan.skipped {
                 prop_assert!(!unique.contains(subject), "{subject:?} is kept ({reason:?}) and acted on");
             }
         }
@@ -132,7 +132,7 @@ proptest! {
         let options = raw.options.clone().unwrap_or_else(Options::kubelet);
         let image_order = match options.images_under_pressure {
             ImageReach::All => options.image_order,
-            ImageReach::ToLowThreshold => ImageOrder::LongestUnused,
+            ImageReach::ToLowThreshold => ImageOrder::LeastRecentlyUsed,
         };
         // Where all candidates together cannot free the need nobody is evicted for it, and for a lesser one somebody is.
         let options = Some(Options { image_order, min_freed_of_need: 0, ..options });
@@ -167,7 +167,7 @@ proptest! {
             // With no time to see what one eviction does, all who fill the filesystem go.
             && !plan.notes.iter().any(|note| matches!(note, Note::FullSoon { .. }))
         {
-            let freed = before.iter().flatten().fold(handled.dying, |sum, free| sum.saturating_add(*free));
+            let freed = before.iter().flatten().fold(handled.terminating, |sum, free| sum.saturating_add(*free));
             prop_assert!(before.is_empty() || freed < handled.need.max(1), "{frees:?} for {handled:?}");
             prop_assert!(before.iter().all(Option::is_some), "someone of unknown size was followed by another");
         }

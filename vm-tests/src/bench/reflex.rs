@@ -95,7 +95,7 @@ fn one(
     let is_about =
         |record: &serde_json::Value| name_of(record).is_some_and(|name| name.ends_with(&path));
     if is_named {
-        agent.wait_for(SOON, "the leak is named", |r| is(r, "named") && is_about(r))?;
+        agent.wait_for(SOON, "the leak is named", |r| is(r, "reflexArmed") && is_about(r))?;
     }
     std::thread::sleep(SETTLING);
     hold(true)?;

@@ -129,10 +129,10 @@ pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
     // Slowly from where all of the file still fits: for seconds it fits less and less.
     let mut leak = Workload::start("work.slice/leak.service", &["rush", "300", "20"])?;
     let planned =
-        agent.wait_for(THRASHING, "somebody is to be ended", |record| is(record, "planned"))?;
+        agent.wait_for(THRASHING, "somebody is to be ended", |record| is(record, "decided"))?;
     leak.actor.wait()?;
     ensure!(reader.actor.is_alive()?, "the reader was ended");
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     agent.stop()?;
     let record = fs::read_dir(incidents)?.next().context("no incident is on record")??.path();
     let incident = fs::read_to_string(record)?;

@@ -40,8 +40,9 @@ pub(crate) fn play(test: &TestContext) -> Result<Outcome> {
     say(&format!("{version} run --enforce, evictionHard memory.available 15%"))?;
     let mut leak = Workload::start(&format!("work.slice/{LEAK}"), &["hog", RATE])?;
     say(&format!("  {LEAK:<26} starts to leak {RATE} MiB/s"))?;
-    let planned = agent.wait_for(SOON, "ebb decides", |record| is(record, "planned"))?;
-    let recovered = agent.wait_for(SOON, "the memory is back", |record| is(record, "recovered"))?;
+    let planned = agent.wait_for(SOON, "ebb decides", |record| is(record, "decided"))?;
+    let recovered =
+        agent.wait_for(SOON, "the memory is back", |record| is(record, "pressureRelieved"))?;
     wait::until(SOON, "the leak is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
     say("timeline, in ms since the threshold was crossed")?;
     for moment in list(&recovered, "timeline") {
@@ -55,7 +56,7 @@ pub(crate) fn play(test: &TestContext) -> Result<Outcome> {
     }
     let records = agent.stop()?;
     let ended: Vec<String> =
-        records.iter().filter(|r| is(r, "acted")).filter_map(name_of).collect();
+        records.iter().filter(|r| is(r, "evicted")).filter_map(name_of).collect();
     for workload in &mut cast {
         ensure!(workload.actor.is_alive()?, "{} died", workload.cgroup.name());
     }

@@ -87,7 +87,8 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
             let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
             let wanted = Wanted { name: &name, script: &text, volumes, ..Wanted::default() };
             let (pod, id) = site.run(&wanted)?;
-            let before = agent.records().iter().filter(|record| is(record, "recovered")).count();
+            let before =
+                agent.records().iter().filter(|record| is(record, "pressureRelieved")).count();
             let watch = Watch::start();
             open_gate(&name)?;
             let ended = site.until_ended(&id).with_context(|| format!("{name}: {way}"));
@@ -102,7 +103,8 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
             site.containerd.remove_pod(&pod)?;
             fs::remove_dir_all(&pod.spec.log_directory)?;
             wait::seldom(SOON, "the pressure is over", || {
-                agent.records().iter().filter(|record| is(record, "recovered")).count() > before
+                agent.records().iter().filter(|record| is(record, "pressureRelieved")).count()
+                    > before
             })?;
             names.push(format!("default/{name}"));
         }
@@ -123,7 +125,7 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
 
 /// Whom ebb chose, each once, in order.
 pub(super) fn evicted(records: &[Value]) -> Vec<String> {
-    let planned = records.iter().filter(|record| is(record, "planned"));
+    let planned = records.iter().filter(|record| is(record, "decided"));
     let lists = planned.filter_map(|record| record.get("evict")?.as_array());
     let name = |evict: &Value| Some(evict.get("workload")?.get("name")?.as_str()?.to_owned());
     let mut names: Vec<String> = lists.flatten().filter_map(name).collect();

@@ -26,7 +26,7 @@ pub(crate) fn fork_bomb(test: &TestContext) -> Result<Outcome> {
         bomb.cgroup.processes().is_ok_and(|left| left.is_empty())
     })?;
     bomb.actor.wait()?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     let victims = victims(&agent.stop()?);
     ensure!(!victims.is_empty(), "ebb did not act");
     ensure!(victims.iter().all(|v| v.ends_with("bomb.service")), "ebb acted on {victims:?}");
@@ -62,12 +62,12 @@ pub(crate) fn vanishing_victim(test: &TestContext) -> Result<Outcome> {
         test,
         &format!(
             "{ROUNDS} rounds: {} crossed, {} acted, {} not done",
-            count("crossed"),
-            count("acted"),
+            count("thresholdCrossed"),
+            count("evicted"),
             count("notDone")
         ),
     )?;
-    let others = records.iter().filter(|r| is(r, "acted")).filter_map(name_of);
+    let others = records.iter().filter(|r| is(r, "evicted")).filter_map(name_of);
     let others: Vec<String> = others.filter(|name| !name.ends_with("here.service")).collect();
     ensure!(others.is_empty(), "ebb acted on {others:?}");
     scene.assert_peace()?;
@@ -85,8 +85,8 @@ pub(crate) fn check_command(test: &TestContext) -> Result<Outcome> {
     let findings = answer.get("findings").and_then(Value::as_array).context("no findings")?;
     let poor: Vec<String> = findings
         .iter()
-        .filter(|finding| finding.get("standing").and_then(Value::as_str) != Some("live"))
-        .filter_map(|finding| Some(format!("{}: {}", finding.get("what")?, finding.get("by")?)))
+        .filter(|finding| finding.get("status").and_then(Value::as_str) != Some("live"))
+        .filter_map(|finding| Some(format!("{}: {}", finding.get("what")?, finding.get("source")?)))
         .collect();
     runner::note(test, &format!("{} findings, less than live: {poor:?}", findings.len()))?;
     ensure!(findings.len() >= 8, "only {} findings", findings.len());

@@ -248,14 +248,14 @@ pub(crate) fn leftovers(test: &TestContext) -> Result<Outcome> {
         let mut live: Vec<_> = (0..LIVE).map(start).collect::<Result<_>>()?;
         let left: Vec<_> = (1000..1000 + LEFT).map(start).collect::<Result<_>>()?;
         let (audit, _) = ebb(&["audit"])?;
-        let found = list(&audit, "leftovers").len();
+        let found = list(&audit, "orphanedPods").len();
         ensure!(found == LEFT, "{found} leftovers were found");
         let began = Instant::now();
         // Two looks, as far apart as the configuration says; no runtime has these pods.
-        let (done, _) = ebb(&["enforce", "--alone", "--remove-leftovers"])?;
+        let (done, _) = ebb(&["enforce", "--alone", "--remove-orphaned-pods"])?;
         let took = began.elapsed();
-        let ended = list(&done, "ended").len();
-        ensure!(ended == LEFT, "{ended} leftovers were dealt with: {}", done["trouble"]);
+        let ended = list(&done, "cleanedUp").len();
+        ensure!(ended == LEFT, "{ended} leftovers were dealt with: {}", done["errors"]);
         ensure!(left.iter().all(|(pod, _)| !pod.path().exists()), "a leftover is still there");
         for (pod, actor) in &mut live {
             ensure!(pod.path().exists() && actor.is_alive()?, "{} was touched", pod.name());

@@ -28,7 +28,7 @@ pub(crate) fn many(test: &TestContext) -> Result<Outcome> {
     let fields = format!(
         "{NO_IMAGES}evictionHard:\n  memory.available: 20Mi\nevictionSoft:\n  memory.available: 99%\nevictionSoftGracePeriod:\n  memory.available: 100ms\nevictionMaxPodGracePeriod: 3\n"
     );
-    let own = "  afterEviction: goOn\n  victims: enough\n";
+    let own = "  afterEviction: continue\n  victims: enough\n";
     let mut agent = site.agent(test, &fields, own)?;
     let began = Instant::now();
     let mut made = 0;
@@ -69,7 +69,7 @@ pub(crate) fn many(test: &TestContext) -> Result<Outcome> {
     ensure!(site.runs(&stays)?, "the critical pod was touched");
     agent.records();
     let records = agent.stop()?;
-    let departed = records.iter().filter(|record| is(record, "departed")).count();
+    let departed = records.iter().filter(|record| is(record, "terminated")).count();
     let text = format!(
         "{made} pods made, {departed} departures, {stubborn} of them stubborn, in {took:.0?}; nothing left: {before:?}"
     );

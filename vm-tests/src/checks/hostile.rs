@@ -47,7 +47,7 @@ pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
         wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
         scene.assert_peace().with_context(|| format!("a leak {what}"))?;
         wait::until(SOON, "ebb has recovered", || {
-            let recovered = agent.records().iter().filter(|record| is(record, "recovered"));
+            let recovered = agent.records().iter().filter(|record| is(record, "pressureRelieved"));
             recovered.count() > nth
         })?;
     }
@@ -144,7 +144,7 @@ fn lives(
     let mut protected = protected()?;
     let mut leak = Actor::start(&leaks, &["hog", "300"])?;
     wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     for actor in &mut protected {
         ensure!(actor.is_alive()?, "a protected process was killed");
     }

@@ -98,7 +98,7 @@ fn nobody_was_touched(test: &TestContext, agent: Agent) -> Result<()> {
     runner::note(test, &format!("ebb ended {:?} after it was asked to", asked.elapsed()))?;
     let kinds = records.iter().filter_map(|record| record.get("event")?.as_str());
     runner::note(test, &kinds.collect::<Vec<_>>().join(" "))?;
-    let acted = records.iter().find(|record| is(record, "acted") || is(record, "planned"));
+    let acted = records.iter().find(|record| is(record, "evicted") || is(record, "decided"));
     ensure!(acted.is_none(), "ebb acted: {acted:?}");
     Ok(())
 }

@@ -26,7 +26,8 @@ pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
     );
     let mut holder = Workload::start("work.slice/holder.service", &["idle", "60"])?;
     let mut agent = Agent::enforce(test, &thresholds)?;
-    agent.wait_for(SOON, "the soft threshold is crossed", |record| is(record, "crossed"))?;
+    agent
+        .wait_for(SOON, "the soft threshold is crossed", |record| is(record, "thresholdCrossed"))?;
     let mut leaks = Vec::new();
     let mut outcome = Ok(());
     for (n, step) in [HOUR, -2 * HOUR].into_iter().enumerate() {
@@ -51,7 +52,7 @@ pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
     let records = agent.stop()?;
     let victims = victims(&records);
     ensure!(victims == leaks, "ebb acted on {victims:?}");
-    let acted = records.iter().filter(|record| is(record, "acted"));
+    let acted = records.iter().filter(|record| is(record, "evicted"));
     let times: Vec<f64> = acted.filter_map(|record| record.get("afterMs")?.as_f64()).collect();
     runner::note(test, &format!("killed {times:?} ms after the crossing"))?;
     // Minutes at most: a time that went by the wall clock is an hour off.
@@ -76,7 +77,7 @@ pub(crate) fn agent_dies(test: &TestContext) -> Result<Outcome> {
     // Longer than the test lasts.
     let mut agent = Agent::enforce(test, &thresholds(3600))?;
     let asked = |record: &Value| {
-        is(record, "acted") && record.get("method").and_then(Value::as_str) == Some("terminate")
+        is(record, "evicted") && record.get("method").and_then(Value::as_str) == Some("terminate")
     };
     agent.wait_for(SOON, "it is asked to end", asked)?;
     let first = agent.victims();
@@ -84,7 +85,7 @@ pub(crate) fn agent_dies(test: &TestContext) -> Result<Outcome> {
     ensure!(victim.actor.is_alive()?, "it ended by being asked");
     let mut agent = Agent::enforce(test, &thresholds(1))?;
     wait::until(SOON, "it is gone", || victim.actor.is_alive().is_ok_and(|alive| !alive))?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     let mut victims = victims(&agent.stop()?);
     victims.extend(first);
     ensure!(victims.iter().all(|name| *name == victim.cgroup.name()), "acted on {victims:?}");
@@ -103,16 +104,16 @@ pub(crate) fn all_protected(test: &TestContext) -> Result<Outcome> {
     let line = mib_available()? + 20;
     let thresholds = format!("evictionHard:\n  memory.available: {line}Mi\n");
     let mut agent = Agent::enforce(test, &thresholds)?;
-    agent.wait_for(SOON, "ebb says that nobody may go", |record| is(record, "holding"))?;
+    agent.wait_for(SOON, "ebb says that nobody may go", |record| is(record, "evictionDeferred"))?;
     // It is chosen while it grows.
     const GO: &str = "/tmp/other";
     fs::write(GO, "60").context("cannot write a size")?;
     let mut other = Workload::start("work.slice/other.service", &["late", GO])?;
     wait::until(SOON, "who may go is gone", || other.actor.is_alive().is_ok_and(|alive| !alive))?;
-    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "departed"))?;
+    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "terminated"))?;
     let records = agent.stop()?;
     let victims = victims(&records);
-    let said = records.iter().filter(|record| is(record, "holding")).count();
+    let said = records.iter().filter(|record| is(record, "evictionDeferred")).count();
     runner::note(test, &format!("{said} times said that nobody may be evicted"))?;
     ensure!(victims == [other.cgroup.name()], "ebb acted on {victims:?}");
     ensure!(said <= 4, "it was said {said} times");
@@ -144,7 +145,7 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
     });
     daemon.thaw()?;
     killed?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     wait::until(SOON, "ebb has said that it acted", || !agent.victims().is_empty())?;
     let victims = victims(&agent.stop()?);
     ensure!(victims == ["default/leak"], "ebb acted on {victims:?}");
@@ -154,7 +155,7 @@ pub(crate) fn hung_runtime(test: &TestContext) -> Result<Outcome> {
 }
 
 fn departures(records: &[Value]) -> usize {
-    records.iter().filter(|record| is(record, "departed")).count()
+    records.iter().filter(|record| is(record, "terminated")).count()
 }
 
 fn mib_available() -> Result<u64> {

@@ -164,7 +164,7 @@ fn uid_of(object: &Value) -> Option<&str> {
 
 /// UIDs of the pods that ebb acted on, in order; an act on anything else is a whole record.
 fn acted_on(agent: &mut Agent) -> Vec<String> {
-    let acted = agent.records().iter().filter(|record| is(record, "acted"));
+    let acted = agent.records().iter().filter(|record| is(record, "evicted"));
     let uid = |record: &Value| record.pointer("/workload/uid")?.as_str().map(str::to_owned);
     acted.map(|record| uid(record).unwrap_or_else(|| record.to_string())).collect()
 }

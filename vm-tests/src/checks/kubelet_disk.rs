@@ -51,7 +51,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
             let command = &["/bin/sh", "-c", &text];
             let pod = kube.run(&PodSpec { name: &name, command, empty_dirs: &["data"] })?;
             let id = kube.container_id(&pod)?.with_context(|| format!("{name} does not run"))?;
-            let recovered = count(&mut agent, "recovered");
+            let recovered = count(&mut agent, "pressureRelieved");
             let watch = Watch::start();
             open_gate(&name)?;
             let ended = wait::seldom(SOON, &format!("{name} has ended ({way})"), || {
@@ -65,7 +65,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
             ensure!(seen.least > 0, "{way}: the disk was full");
             kube.delete(&name)?;
             wait::seldom(SOON, "the pressure is over", || {
-                count(&mut agent, "recovered") > recovered
+                count(&mut agent, "pressureRelieved") > recovered
             })?;
             names.push(format!("default/{name}"));
             let chosen = evicted(agent.records());

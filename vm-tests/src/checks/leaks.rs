@@ -54,7 +54,7 @@ fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<
     let mut scene = Scene::with_innocents(3, 50)?;
     let mut agent = Agent::start(test, settings)?;
     let mut hog = Workload::start("work.slice/hog.service", hog)?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     wait::until(SOON, "the hog is gone", || {
         hog.cgroup.processes().is_ok_and(|left| left.is_empty())
     })?;
@@ -64,7 +64,7 @@ fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<
     let victims = victims(&records);
     tell(test, &records)?;
     ensure!(victims.iter().all(|v| v.ends_with("hog.service")), "ebb acted on {victims:?}");
-    let acted = records.iter().find(|record| is(record, "acted")).context("ebb did not act")?;
+    let acted = records.iter().find(|record| is(record, "evicted")).context("ebb did not act")?;
     let method = acted.get("method").and_then(Value::as_str);
     ensure!(method == Some(means), "ended by {method:?}, but the kernel has {means}");
     scene.assert_peace()?;
@@ -73,7 +73,7 @@ fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<
 
 /// Show when ebb did what.
 fn tell(test: &TestContext, records: &[Value]) -> Result<()> {
-    let recovered = records.iter().find(|record| is(record, "recovered"));
+    let recovered = records.iter().find(|record| is(record, "pressureRelieved"));
     let moments = recovered.and_then(|record| record.get("timeline")).and_then(Value::as_array);
     let moments = moments.map(Vec::as_slice).unwrap_or_default().iter().map(|moment| {
         let what = moment.get("what").and_then(Value::as_str).unwrap_or_default();
@@ -108,7 +108,7 @@ pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
     wait::until(SOON, "every eviction is on record", || agent.victims().len() >= 5 * ROUNDS)?;
     let records = agent.stop()?;
     let acted: Vec<String> =
-        records.iter().filter(|r| is(r, "acted")).filter_map(name_of).collect();
+        records.iter().filter(|r| is(r, "evicted")).filter_map(name_of).collect();
     let right = acted.iter().filter(|name| name.contains("kubepods/besteffort/pod")).count();
     runner::note(test, &format!("{right} of {} evictions right", acted.len()))?;
     ensure!(right == acted.len(), "ebb acted on {acted:?}");
@@ -127,11 +127,11 @@ pub(crate) fn stubborn(test: &TestContext) -> Result<Outcome> {
     wait::until(SOON, "the stubborn one is gone", || {
         hog.actor.is_alive().is_ok_and(|alive| !alive)
     })?;
-    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "departed"))?;
+    agent.wait_for(SOON, "ebb has seen it go", |record| is(record, "terminated"))?;
     let records = agent.stop()?;
     let methods: Vec<&str> = records
         .iter()
-        .filter(|record| is(record, "acted"))
+        .filter(|record| is(record, "evicted"))
         .filter_map(|record| record.get("method")?.as_str())
         .collect();
     runner::note(test, &methods.join(", "))?;
@@ -149,7 +149,7 @@ pub(crate) fn dry_run(test: &TestContext) -> Result<Outcome> {
     let half = node::meminfo("MemTotal")? >> 20;
     let big = (node::meminfo("MemAvailable")? >> 20) - half * 4 / 10;
     let mut hog = Workload::start("work.slice/big.service", &["idle", &big.to_string()])?;
-    let acted = agent.wait_for(SOON, "ebb would act", |record| is(record, "acted"))?;
+    let acted = agent.wait_for(SOON, "ebb would act", |record| is(record, "evicted"))?;
     ensure!(acted.get("method").and_then(Value::as_str) == Some("dryRun"), "it acted: {acted}");
     let name = name_of(&acted).unwrap_or_default();
     ensure!(name.ends_with("big.service"), "it would have ended {name}");

@@ -38,8 +38,9 @@ pub(crate) fn hog_in_a_slice(test: &TestContext) -> Result<Outcome> {
     ensure!(agent.victims().is_empty(), "ebb acted on {:?}", agent.victims());
     agent.reconfigure(THRESHOLDS, WATCHED)?;
     wait::until(SOON, "the hog is gone", || hog.actor.is_alive().is_ok_and(|alive| !alive))?;
-    let relieved = agent
-        .wait_for(SOON, "the pressure is relieved", |record| is(record, "pressureRelieved"))?;
+    let relieved = agent.wait_for(SOON, "the pressure is relieved", |record| {
+        is(record, "memoryPressureRelieved")
+    })?;
     runner::note(test, &format!("told: {relieved}"))?;
     ensure!(idle.actor.is_alive()?, "its neighbour died");
     scene.assert_peace()?;

@@ -28,10 +28,10 @@ pub(crate) fn images_suffice(test: &TestContext) -> Result<Outcome> {
         "mkdir /f; n=0; while [ $n -lt 900 ]; do : > /f/$n; n=$((n+1)); done; : > {GATE}/full; {STAY}"
     );
     let (_, hog) = site.run(&Wanted { name: "hog", script: &script, ..Wanted::default() })?;
-    let crossed = |record: &serde_json::Value| is(record, "crossed");
+    let crossed = |record: &serde_json::Value| is(record, "thresholdCrossed");
     agent.wait_for(SOON, "the threshold is crossed", crossed)?;
     until_gate("full")?;
-    agent.wait_for(SOON, "the pressure is over", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "the pressure is over", |record| is(record, "pressureRelieved"))?;
     ensure!(site.containerd.image_id(FILES).is_err(), "the image with the inodes is still there");
     ensure!(Store::inodes_free()? >= line, "inodes are short");
     nobody_went(&site, agent, &[&hog])?;
@@ -64,7 +64,7 @@ pub(crate) fn dead_containers_suffice(test: &TestContext) -> Result<Outcome> {
         format!("evictionHard:\n  nodefs.inodesFree: \"{line}\"\n  memory.available: 20Mi\n");
     let mut agent = site.agent(test, &fields, "  containerGCPeriod: 0s\n")?;
     site.until_removed(&dead, SOON)?;
-    agent.wait_for(SOON, "the pressure is over", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "the pressure is over", |record| is(record, "pressureRelieved"))?;
     nobody_went(&site, agent, &[&runs])?;
     site.containerd.import_images()?;
     Ok(Outcome::Passed)
@@ -148,7 +148,7 @@ pub(crate) fn project_quotas(test: &TestContext) -> Result<Outcome> {
     ["own", "writing", "below"].into_iter().try_for_each(until_gate)?;
     let fields = format!("{NO_IMAGES}evictionHard:\n  memory.available: 20Mi\n");
     let mut agent = site.agent(test, &fields, "")?;
-    agent.wait_for(SOON, "the one with a project of its own has gone", |r| is(r, "departed"))?;
+    agent.wait_for(SOON, "the one with a project of its own has gone", |r| is(r, "terminated"))?;
     ensure!(departed(&mut agent) == ["own"], "ended: {:?}", departed(&mut agent));
     let stay: Vec<&str> = ids.iter().skip(1).map(String::as_str).collect();
     nobody_went_but(&site, agent, &stay, 1)?;
@@ -241,8 +241,8 @@ fn lowest_first(test: &TestContext, order: &Order) -> Result<Outcome> {
     let fields = format!("{NO_IMAGES}evictionHard:\n  {signal}: \"{line}\"\n");
     let mut agent = site.agent(test, &fields, "")?;
     open_gate("go")?;
-    agent.wait_for(SOON, "somebody has gone", |record| is(record, "departed"))?;
-    agent.wait_for(SOON, "the pressure is over", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "somebody has gone", |record| is(record, "terminated"))?;
+    agent.wait_for(SOON, "the pressure is over", |record| is(record, "pressureRelieved"))?;
     let victims = departed(&mut agent);
     runner::note(test, &format!("{signal} < {line}: ended {victims:?}"))?;
     ensure!(victims == ["low"], "ended: {victims:?}");
@@ -253,7 +253,7 @@ fn lowest_first(test: &TestContext, order: &Order) -> Result<Outcome> {
 
 /// Short names of the pods that ebb has seen go, in order.
 fn departed(agent: &mut Agent) -> Vec<String> {
-    let gone = agent.records().iter().filter(|record| is(record, "departed"));
+    let gone = agent.records().iter().filter(|record| is(record, "terminated"));
     gone.filter_map(name_of).map(|name| name.trim_start_matches("default/").to_owned()).collect()
 }
 
@@ -263,10 +263,10 @@ fn nobody_went(site: &Site, agent: Agent, run: &[&str]) -> Result<()> {
 
 /// For a while nothing more happens: these run, and no more than `gone` pods were ended.
 fn nobody_went_but(site: &Site, mut agent: Agent, run: &[&str], gone: usize) -> Result<()> {
-    let more = agent.wait_for(CALM, "", |record| is(record, "departed") && gone == 0);
+    let more = agent.wait_for(CALM, "", |record| is(record, "terminated") && gone == 0);
     ensure!(more.is_err(), "a pod was ended: {more:?}");
     let records = agent.stop()?;
-    let ended = records.iter().filter(|record| is(record, "departed")).count();
+    let ended = records.iter().filter(|record| is(record, "terminated")).count();
     ensure!(ended == gone, "{ended} pods were ended");
     for id in run {
         ensure!(site.runs(id)?, "{id} does not run any more");

@@ -48,12 +48,13 @@ pub(crate) fn suffice(test: &TestContext) -> Result<Outcome> {
         let best = Cgroup::create("work.slice/probe")?.has("cgroup.kill");
         let means = if best { "cgroupKill" } else { "freezeAndSignal" };
         ensure!(acted["method"] == means, "with {filter}: {acted}");
-        let missing = texts(&started, "missing");
+        let missing = texts(&started, "unavailable");
         let withheld =
             |text: &&String| ["denied", "permitted", "give up"].iter().any(|w| text.contains(w));
         let refused: Vec<_> = missing.iter().filter(withheld).collect();
         ensure!(refused.is_empty(), "with {filter} it lacks {refused:?}");
-        let told = texts(&started, "live").into_iter().find(|text| text.starts_with("privileges"));
+        let told =
+            texts(&started, "sources").into_iter().find(|text| text.starts_with("privileges"));
         runner::note(test, &told.context("its privileges are not told")?)?;
     }
     let unlisted = kernel_log("type=1326")?;
@@ -99,7 +100,7 @@ pub(crate) fn dac_read_search(test: &TestContext) -> Result<Outcome> {
     let goes = |agent: &mut Agent, name: &str| {
         let name = format!("default/{name}");
         agent.wait_for(MEASURED, &format!("{name} would be evicted"), |record| {
-            is(record, "acted") && name_of(record).as_deref() == Some(&name)
+            is(record, "evicted") && name_of(record).as_deref() == Some(&name)
         })
     };
     let mut agent = site.rehearsal(test, fields, &[])?;
@@ -179,7 +180,7 @@ pub(crate) fn bpf(test: &TestContext) -> Result<Outcome> {
 
 pub(crate) fn resource(test: &TestContext) -> Result<Outcome> {
     let started = start(test, &[CAP_SYS_RESOURCE])?;
-    let live = texts(&started, "live");
+    let live = texts(&started, "sources");
     let fast =
         live.iter().any(|text| text.contains("pressure trigger") && !text.contains("2000 ms"));
     ensure!(!fast, "it has a fast trigger all the same: {live:?}");
@@ -196,7 +197,7 @@ pub(crate) fn ipc_lock(test: &TestContext) -> Result<Outcome> {
     lacks(&started, "keep memory resident (mlockall)")?;
     let started = start(test, &[CAP_IPC_LOCK])?;
     ensure!(
-        !texts(&started, "missing").iter().any(|text| text.contains("mlockall")),
+        !texts(&started, "unavailable").iter().any(|text| text.contains("mlockall")),
         "with CAP_SYS_RESOURCE it can raise the limit"
     );
     Ok(Outcome::Passed)
@@ -226,7 +227,7 @@ fn texts(started: &Value, key: &str) -> Vec<String> {
 }
 
 fn lacks(started: &Value, what: &str) -> Result<()> {
-    let missing = texts(started, "missing");
+    let missing = texts(started, "unavailable");
     ensure!(
         missing.iter().any(|text| text.starts_with(what)),
         "{what} is not missing: {missing:?}"
@@ -250,7 +251,7 @@ fn leak_of_a_user() -> Result<Workload> {
 fn users_leak(agent: &mut Agent) -> Result<Value> {
     let mut leak = leak_of_a_user()?;
     let acted = agent.wait_for(SOON, "ebb has killed the leak", |record| {
-        is(record, "acted") && name_of(record).is_some_and(|name| name.ends_with("leak.service"))
+        is(record, "evicted") && name_of(record).is_some_and(|name| name.ends_with("leak.service"))
     })?;
     gone(&leak)?;
     leak.actor.wait()?;

@@ -85,7 +85,7 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
         let began = observer::now()?;
         let mut leak = Workload::start(&path, &["gated", &floor, &go])?;
         agent.wait_for(SOON, "the leak is named to the kernel", |record| {
-            is(record, "named") && name_of(record).is_some_and(|name| name.ends_with(&path))
+            is(record, "reflexArmed") && name_of(record).is_some_and(|name| name.ends_with(&path))
         })?;
         hold(&agent, true)?;
         fs::write(&go, "").context("cannot let it leak")?;
@@ -107,11 +107,11 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
         })?;
         // Seen to be gone, or found gone by whoever was to finish it.
         agent.wait_for(SOON, "ebb has finished it", |record| {
-            (is(record, "departed") || is(record, "notDone"))
+            (is(record, "terminated") || is(record, "notDone"))
                 && name_of(record).is_some_and(|name| name.ends_with(&path))
         })?;
         by_reflex += u32::from(agent.records().iter().any(|record| {
-            is(record, "reflex") && name_of(record).is_some_and(|name| name.ends_with(&path))
+            is(record, "reflexFired") && name_of(record).is_some_and(|name| name.ends_with(&path))
         }));
         leak.actor.wait()?;
     }
@@ -147,15 +147,16 @@ pub(crate) fn is_told(test: &TestContext) -> Result<Outcome> {
         },
     )?;
     let mut leak = Workload::start("work.slice/leak.service", &["gated", &floor, "/run/go-told"])?;
-    agent.wait_for(SOON, "the leak is named", |record| is(record, "named"))?;
+    agent.wait_for(SOON, "the leak is named", |record| is(record, "reflexArmed"))?;
     kill(agent.pid()?, Signal::SIGSTOP).context("cannot stop ebb")?;
     fs::write("/run/go-told", "").context("cannot let it leak")?;
     leak.actor.wait()?;
     kill(agent.pid()?, Signal::SIGCONT).context("cannot continue ebb")?;
-    let told = agent.wait_for(SOON, "ebb tells of the reflex", |record| is(record, "reflex"))?;
+    let told =
+        agent.wait_for(SOON, "ebb tells of the reflex", |record| is(record, "reflexFired"))?;
     let killed = told.get("killed").and_then(Value::as_array).map(Vec::len);
     ensure!(killed == Some(1), "it tells of {killed:?} processes");
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     agent.stop()?;
     let record = fs::read_dir(incidents)?.next().context("no incident is on record")??.path();
     let incident: Value = serde_json::from_str(&fs::read_to_string(record)?)?;

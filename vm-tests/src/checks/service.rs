@@ -48,7 +48,7 @@ pub(crate) fn shipped_unit(test: &TestContext) -> Result<Outcome> {
     let started = records().into_iter().find(|record| is(record, "started"));
     let started = started.with_context(|| format!("no record of its start: {}", log()))?;
     let missing: Vec<&str> =
-        started["missing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        started["unavailable"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     // What is not there for want of a kernel feature may be missing; what the unit would have to allow may not.
     let refused = |what: &&&str| {
         ["mlockall", "oom_score_adj", "nice", "open files", "denied", "permitted", "journal"]
@@ -82,7 +82,7 @@ fn reclaims() -> Result<()> {
     output("/usr/bin/systemd-run", &hog)?;
     wait::until(SOON, "ebb has killed the leak", || {
         records().iter().any(|record| {
-            is(record, "acted")
+            is(record, "evicted")
                 && record["method"] == "cgroupKill"
                 && record["workload"]["name"].as_str().is_some_and(|n| n.ends_with("hog.service"))
         })
@@ -93,7 +93,8 @@ fn reclaims() -> Result<()> {
             || fs::read_to_string(format!("{cgroup}/cgroup.events"))
                 .is_ok_and(|events| events.contains("populated 0"))
     })?;
-    let victims: Vec<Value> = records().into_iter().filter(|record| is(record, "acted")).collect();
+    let victims: Vec<Value> =
+        records().into_iter().filter(|record| is(record, "evicted")).collect();
     ensure!(
         victims.iter().all(|v| v["workload"]["name"]
             .as_str()
@@ -120,7 +121,7 @@ fn in_the_journal() -> Result<String> {
         ("_TRANSPORT", "journal"),
         ("SYSLOG_IDENTIFIER", "ebb"),
         ("PRIORITY", "4"),
-        ("EBB_EVENT", "acted"),
+        ("EBB_EVENT", "evicted"),
         ("EBB_METHOD", "cgroupKill"),
         ("EBB_SIGNAL", "memory.available"),
         ("EBB_WORKLOAD", "/work.slice/hog.service"),

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const SOON: Duration = Duration::from_secs(60);
 const THRESHOLDS: &str = "evictionHard:\n  memory.available: 400Mi\n";
 /// Every step is due as soon as memory falls at [`RATE`]; a stop lasts for as long as the test.
-const OWN: &str = "  memoryAvailable: memAvailable\n  ladder: {enabled: true, warn: 10m, reclaim: 9m, throttle: 8m, freeze: 7m, freezeAtMost: 1h}\n";
+const OWN: &str = "  memoryAvailable: memAvailable\n  ladder: {enabled: true, warn: 10m, reclaim: 9m, throttle: 8m, freeze: 7m, maxFreeze: 1h}\n";
 /// MiB that the first candidate leaves: near the threshold, and a minute from it.
 const FLOOR: &str = "490";
 /// MiB a second by which something that is no candidate takes memory then.
@@ -93,5 +93,5 @@ fn state(first: &Cgroup) -> [String; 2] {
 }
 
 fn is_step(record: &Value, step: &str) -> bool {
-    is(record, "acted") && record["method"] == step
+    is(record, "stepTaken") && record["method"] == step
 }

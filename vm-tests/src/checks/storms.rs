@@ -59,7 +59,7 @@ pub(crate) fn overcommitted(test: &TestContext) -> Result<Outcome> {
     wait::until(SOON, "the pressure is over", || {
         let count = |event, records: &[Value]| records.iter().filter(|r| is(r, event)).count();
         let records = agent.records();
-        count("crossed", records) == count("recovered", records)
+        count("thresholdCrossed", records) == count("pressureRelieved", records)
     })?;
     let acted = agent.victims().len();
     let mut alive = 0;
@@ -90,7 +90,7 @@ pub(crate) fn nested(test: &TestContext) -> Result<Outcome> {
     let mut agent = Agent::enforce(test, THRESHOLDS)?;
     let mut leaking = inside("leaking", &["hog", "0"])?;
     leaking[1].actor.wait()?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     let victims = victims(&agent.stop()?);
     ensure!(victims == [leaking[1].cgroup.name()], "ebb acted on {victims:?}");
     let [outer, _] = &mut leaking;
@@ -133,7 +133,7 @@ pub(crate) fn groups(test: &TestContext) -> Result<Outcome> {
         died_with(&mut other.actor, together).with_context(|| format!("{kind}, by ebb"))?;
         let expected = if together { parent.name() } else { hog.cgroup.name() };
         agent.wait_for(SOON, "ebb has acted on it", |record| {
-            is(record, "acted") && name_of(record).as_ref() == Some(&expected)
+            is(record, "evicted") && name_of(record).as_ref() == Some(&expected)
         })?;
         parent.remove()?;
     }
@@ -178,7 +178,7 @@ pub(crate) fn removed_cgroups(test: &TestContext) -> Result<Outcome> {
 fn evicts_a_leak(agent: &mut Agent) -> Result<()> {
     let mut leak = Workload::start("work.slice/leak.service", &["hog", "100"])?;
     wait::until(SOON, "the leak is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     let victims = agent.victims();
     // Where the loop is held up among hundreds of pods that start, the watchdog kills it too, perhaps once more while it is exiting.
     let leak = leak.cgroup.name();

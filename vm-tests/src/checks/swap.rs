@@ -79,7 +79,10 @@ fn leak(test: &TestContext) -> Result<Outcome> {
     ensure!(swap > SWAP * MIB / 2, "only {swap} bytes of swap are left");
     look(&mut agent)?;
     ensure!(leak.actor.is_alive()?, "it went while {} MiB of swap were free", swap / MIB);
-    ensure!(!agent.records().iter().any(|record| is(record, "crossed")), "memory alone counts");
+    ensure!(
+        !agent.records().iter().any(|record| is(record, "thresholdCrossed")),
+        "memory alone counts"
+    );
     fs::write(GO, "").context("cannot let it go on")?;
     let mut least = swap;
     wait::until(FILLED, "the leak is gone", || {
@@ -87,7 +90,7 @@ fn leak(test: &TestContext) -> Result<Outcome> {
         leak.actor.is_alive().is_ok_and(|alive| !alive)
     })?;
     runner::note(test, &format!("least swap seen: {} MiB of {SWAP}", least / MIB))?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "recovered"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
     scene.assert_peace()?;
     let victims = victims(&agent.stop()?);
     ensure!(victims.len() == 1 && victims[0].contains("leak"), "ebb acted on {victims:?}");

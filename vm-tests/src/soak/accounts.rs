@@ -29,13 +29,13 @@ pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
     let mut gone: Vec<String> = Vec::new();
     for record in records {
         match text(record, "event").as_str() {
-            "crossed" => {
+            "thresholdCrossed" => {
                 books.crossed += 1;
                 let now = open.entry(text(record, "signal")).or_default();
                 *now += 1;
                 ensure!(*now == 1, "an episode began within another: {record}");
             }
-            "recovered" => {
+            "pressureRelieved" => {
                 let now = open.get_mut(&text(record, "signal")).filter(|now| **now == 1);
                 ensure!(now.is_some(), "an episode ended that had not begun: {record}");
                 now.into_iter().for_each(|now| *now = 0);
@@ -44,7 +44,7 @@ pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
                     books.decided.push(timeline);
                 }
             }
-            "planned" => {
+            "decided" => {
                 let evict = record.get("evict").and_then(Value::as_array);
                 for name in evict.into_iter().flatten().filter_map(name_of) {
                     ensure!(played.contains(&name), "{name} was chosen: {record}");
@@ -53,12 +53,12 @@ pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
                     }
                 }
             }
-            "acted" => {
+            "evicted" => {
                 let name = name_of(record).unwrap_or_default();
                 ensure!(played.contains(&name), "ebb acted on {name}: {record}");
             }
-            "departed" => {
-                ensure!(text(record, "fate") == "gone", "it did not end in time: {record}");
+            "terminated" => {
+                ensure!(text(record, "outcome") == "exited", "it did not end in time: {record}");
                 gone.extend(name_of(record));
             }
             "lost" => books.lost += record.get("records").and_then(Value::as_u64).unwrap_or(0),
@@ -87,7 +87,7 @@ fn text(record: &Value, key: &str) -> String {
 /// Whether an episode of pressure is going on.
 pub(super) fn is_calm(records: &[Value]) -> bool {
     let count = |event| records.iter().filter(|record| is(record, event)).count();
-    count("crossed") == count("recovered")
+    count("thresholdCrossed") == count("pressureRelieved")
 }
 
 /// The timeline of an episode in which something was decided.
@@ -120,7 +120,7 @@ fn tells_all(timeline: &Value) -> Result<()> {
 fn is_end_of(name: &str, moment: &Value) -> bool {
     let detail = text(moment, "detail");
     match text(moment, "what").as_str() {
-        "gone" => detail == name,
+        "terminated" => detail == name,
         "not done" => detail.strip_prefix(name).is_some_and(|why| why.starts_with(": ")),
         _ => false,
     }
@@ -134,13 +134,13 @@ mod tests {
     fn whole() -> Vec<Value> {
         let who = json!({"name": "default/a"});
         vec![
-            json!({"event": "crossed", "signal": "memory.available"}),
-            json!({"event": "planned", "evict": [{"workload": who}]}),
-            json!({"event": "acted", "workload": who}),
-            json!({"event": "departed", "workload": who, "fate": "gone"}),
-            json!({"event": "recovered", "signal": "memory.available",
+            json!({"event": "thresholdCrossed", "signal": "memory.available"}),
+            json!({"event": "decided", "evict": [{"workload": who}]}),
+            json!({"event": "evicted", "workload": who}),
+            json!({"event": "terminated", "workload": who, "outcome": "exited"}),
+            json!({"event": "pressureRelieved", "signal": "memory.available",
                    "timeline": [{"what": "decided", "afterMs": 1.0, "detail": "default/a"},
-                                {"what": "gone", "afterMs": 2.0, "detail": "default/a"}]}),
+                                {"what": "terminated", "afterMs": 2.0, "detail": "default/a"}]}),
         ]
     }
 
@@ -187,17 +187,17 @@ mod tests {
     fn somebody_else_is_a_wrong_victim() {
         assert!(audit(&whole(), &["default/b".to_owned()]).is_err());
         let mut records = whole();
-        records.push(json!({"event": "acted", "workload": {"name": "default/b"}}));
+        records.push(json!({"event": "evicted", "workload": {"name": "default/b"}}));
         assert!(audit(&records, &["default/a".to_owned()]).is_err());
     }
 
     #[test]
     fn an_end_that_comes_late_or_twice_does_not_pass() {
         let who = json!({"name": "default/a"});
-        for fate in ["stuck", "gone"] {
+        for outcome in ["timedOut", "exited"] {
             let mut records = whole();
-            records.push(json!({"event": "departed", "workload": who, "fate": fate}));
-            assert!(audit(&records, &["default/a".to_owned()]).is_err(), "{fate}");
+            records.push(json!({"event": "terminated", "workload": who, "outcome": outcome}));
+            assert!(audit(&records, &["default/a".to_owned()]).is_err(), "{outcome}");
         }
     }
 }

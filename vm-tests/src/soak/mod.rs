@@ -278,7 +278,7 @@ impl<'a> Soak<'a> {
         let size = Size::of(self.ebb)?;
         self.sizes.push(size);
         let late: Vec<&String> = self.played.iter().rev().take(count).collect();
-        let acted = self.agent.records().iter().filter(|record| is(record, "acted"));
+        let acted = self.agent.records().iter().filter(|record| is(record, "evicted"));
         let acted = acted.filter(|r| name_of(r).is_some_and(|name| late.contains(&&name)));
         let times: Vec<String> = acted
             .map(|r| r.get("afterMs").map_or_else(|| "without".to_owned(), Value::to_string))

@@ -2,7 +2,7 @@
 
 use crate::act::{Method, Need, Target};
 use crate::report::incident::About;
-use crate::report::{Fate, Output, Record, line, plain, text};
+use crate::report::{Done, Outcome, Output, Record, line, plain, text};
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub fn of_record(output: Output, at_ms: u64, record: &Record<'_>, around: &Aroun
         let path = path.strip_prefix(&around.cgroup_root).unwrap_or(path);
         entry.push("EBB_CGROUP", &Path::new("/").join(path).to_string_lossy());
     }
-    if let Record::Acted { method, .. } = record {
+    if let Record::Evicted(Done { method, .. }) | Record::StepTaken(Done { method, .. }) = record {
         entry.push("EBB_METHOD", &word(method, None));
     }
     if let Record::NotDone { why, .. } = record {
@@ -185,15 +185,15 @@ fn word(of: &impl Serialize, field: Option<&str>) -> String {
 fn priority(record: &Record<'_>) -> Priority {
     match record {
         Record::Panicked { .. } => Priority::Critical,
-        Record::Reloaded { accepted: false, .. } | Record::Departed { fate: Fate::Stuck, .. } => {
-            Priority::Error
-        }
-        Record::Crossed { .. }
-        | Record::PressureAbove { .. }
-        | Record::Acted { .. }
-        | Record::Reflex { .. }
+        Record::Reloaded { accepted: false, .. }
+        | Record::Terminated { outcome: Outcome::TimedOut, .. } => Priority::Error,
+        Record::ThresholdCrossed { .. }
+        | Record::MemoryPressureAboveLimit { .. }
+        | Record::Evicted(_)
+        | Record::StepTaken(_)
+        | Record::ReflexFired { .. }
         | Record::NotDone { .. }
-        | Record::Holding { .. }
+        | Record::EvictionDeferred { .. }
         | Record::Warned { .. }
         | Record::OomKill { .. }
         | Record::Lost { .. }
@@ -202,13 +202,13 @@ fn priority(record: &Record<'_>) -> Priority {
         | Record::NotRemoved { .. }
         | Record::Degraded { .. } => Priority::Warning,
         Record::Started { .. }
-        | Record::Planned { .. }
-        | Record::Recovered { .. }
+        | Record::Decided { .. }
         | Record::PressureRelieved { .. }
+        | Record::MemoryPressureRelieved { .. }
         | Record::Reloaded { accepted: true, .. }
         | Record::Stopping { .. } => Priority::Notice,
-        Record::Named { .. }
-        | Record::Departed { fate: Fate::Gone, .. }
+        Record::ReflexArmed { .. }
+        | Record::Terminated { outcome: Outcome::Exited, .. }
         | Record::LocalPressure { .. }
         | Record::Runtime { up: true, .. }
         | Record::Inventory { .. }
@@ -216,23 +216,23 @@ fn priority(record: &Record<'_>) -> Priority {
         | Record::Removed { .. }
         | Record::Collected { .. }
         | Record::Cgroups { .. }
-        | Record::CgroupLeftovers { .. } => Priority::Info,
+        | Record::OrphanedPodCgroups { .. } => Priority::Info,
     }
 }
 
 /// The kind of message, for what an operator may want to wait for; each was made with `systemd-id128 new` and stays as it is.
 fn message_id(record: &Record<'_>) -> Option<&'static str> {
     match record {
-        Record::Crossed { .. } => Some("cf6f7f38f7b94a9780cf0a7ba26502ea"),
-        Record::Recovered { .. } => Some("54580ce541184cf9b39b2cad97afe9f1"),
-        Record::PressureAbove { .. } => Some("c4a64e624ed2489685312acf0641e984"),
-        Record::PressureRelieved { .. } => Some("f9d24e9b59fe49b1859b1b375eb50a44"),
-        Record::Acted {
+        Record::ThresholdCrossed { .. } => Some("cf6f7f38f7b94a9780cf0a7ba26502ea"),
+        Record::PressureRelieved { .. } => Some("54580ce541184cf9b39b2cad97afe9f1"),
+        Record::MemoryPressureAboveLimit { .. } => Some("c4a64e624ed2489685312acf0641e984"),
+        Record::MemoryPressureRelieved { .. } => Some("f9d24e9b59fe49b1859b1b375eb50a44"),
+        Record::Evicted(Done {
             method:
                 Method::CgroupKill | Method::FreezeAndSignal | Method::Signal | Method::Terminate,
             ..
-        } => Some("239a2143d81246a5bd35f158b04f5c41"),
-        Record::Reflex { killed: [_, ..], .. } => Some("cd246e2c54084f3c8ed202fbdbefd01a"),
+        }) => Some("239a2143d81246a5bd35f158b04f5c41"),
+        Record::ReflexFired { killed: [_, ..], .. } => Some("cd246e2c54084f3c8ed202fbdbefd01a"),
         Record::OomKill { .. } => Some("8cf55c81c5eb4910b483480f9ac8dc15"),
         Record::Panicked { .. } => Some("f8a0e4528ce7449fbdd437b17be7a136"),
         _ => None,
@@ -242,21 +242,23 @@ fn message_id(record: &Record<'_>) -> Option<&'static str> {
 /// Of which signal a record speaks.
 fn signal(record: &Record<'_>) -> Option<Signal> {
     match record {
-        Record::Crossed { signal, .. } | Record::Recovered { signal, .. } => Some(*signal),
-        Record::Holding { signal, .. } => *signal,
-        Record::Planned { evict, .. } => evict.iter().find_map(|evict| evict.signal),
-        Record::Acted { job, .. } | Record::NotDone { job, .. } => {
-            job.need.as_ref().and_then(|need| match need {
-                Need::MemoryBelow { .. } | Need::MemoryAndSwapBelow { .. } => {
-                    Some(Signal::MemoryAvailable)
-                }
-                Need::SwapBelow { .. } => Some(Signal::SwapAvailable),
-                Need::MemoryWithSwapBelow { .. } => Some(Signal::MemoryWithSwapAvailable),
-                Need::PidsBelow { .. } => Some(Signal::PidAvailable),
-                Need::MemoryPressureAbove { .. } => None,
-            })
+        Record::ThresholdCrossed { signal, .. } | Record::PressureRelieved { signal, .. } => {
+            Some(*signal)
         }
-        Record::Reflex { .. } => Some(Signal::MemoryAvailable),
+        Record::EvictionDeferred { signal, .. } => *signal,
+        Record::Decided { evict, .. } => evict.iter().find_map(|evict| evict.signal),
+        Record::Evicted(Done { job, .. })
+        | Record::StepTaken(Done { job, .. })
+        | Record::NotDone { job, .. } => job.need.as_ref().and_then(|need| match need {
+            Need::MemoryBelow { .. } | Need::MemoryAndSwapBelow { .. } => {
+                Some(Signal::MemoryAvailable)
+            }
+            Need::SwapBelow { .. } => Some(Signal::SwapAvailable),
+            Need::MemoryWithSwapBelow { .. } => Some(Signal::MemoryWithSwapAvailable),
+            Need::PidsBelow { .. } => Some(Signal::PidAvailable),
+            Need::MemoryPressureAbove { .. } => None,
+        }),
+        Record::ReflexFired { .. } => Some(Signal::MemoryAvailable),
         _ => None,
     }
 }
@@ -264,14 +266,14 @@ fn signal(record: &Record<'_>) -> Option<Signal> {
 /// Of whom a record speaks.
 fn workloads<'a>(record: &'a Record<'_>) -> Vec<&'a WorkloadKey> {
     match record {
-        Record::Planned { evict, .. } => evict.iter().map(|evict| &evict.workload).collect(),
-        Record::Acted { workload, .. } | Record::NotDone { workload, .. } => {
-            workload.iter().copied().collect()
-        }
+        Record::Decided { evict, .. } => evict.iter().map(|evict| &evict.workload).collect(),
+        Record::Evicted(Done { workload, .. })
+        | Record::StepTaken(Done { workload, .. })
+        | Record::NotDone { workload, .. } => workload.iter().copied().collect(),
         Record::Warned { workload, .. }
-        | Record::Named { workload }
-        | Record::Reflex { workload, .. }
-        | Record::Departed { workload, .. } => vec![workload],
+        | Record::ReflexArmed { workload }
+        | Record::ReflexFired { workload, .. }
+        | Record::Terminated { workload, .. } => vec![workload],
         Record::LocalPressure { workloads } => workloads.clone(),
         _ => Vec::new(),
     }
@@ -280,13 +282,16 @@ fn workloads<'a>(record: &'a Record<'_>) -> Vec<&'a WorkloadKey> {
 /// Paths of the cgroups that were acted on, or stall.
 fn cgroups<'a>(record: &'a Record<'_>) -> Vec<&'a Path> {
     match record {
-        Record::Acted { job, .. } | Record::NotDone { job, .. } => match &job.target {
+        Record::Evicted(Done { job, .. })
+        | Record::StepTaken(Done { job, .. })
+        | Record::NotDone { job, .. } => match &job.target {
             Target::Cgroup { path, .. } => vec![path],
             Target::Pod { payloads, .. } => payloads.iter().map(|one| &*one.path).collect(),
             Target::Process { .. } => Vec::new(),
         },
         Record::OomKill { path: Some(path), .. } => vec![Path::new(path)],
-        Record::PressureAbove { cgroup, .. } | Record::PressureRelieved { cgroup, .. } => {
+        Record::MemoryPressureAboveLimit { cgroup, .. }
+        | Record::MemoryPressureRelieved { cgroup, .. } => {
             vec![Path::new(cgroup)]
         }
         _ => Vec::new(),

@@ -1,6 +1,7 @@
 //! What entries of the journal hold, how they are framed, and what becomes of those that find no room.
 use super::*;
 use crate::act::{Job, Method, Need, Step, Target};
+use crate::report::Done;
 use crate::report::incident::About;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::{CgroupId, WorkloadKey};
@@ -78,14 +79,16 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     let target = Target::Cgroup { id: 7, path: "/sys/fs/cgroup/kubepods.slice/a.scope".into() };
     let need = Some(Need::MemoryBelow { bytes: 1 });
     let job = Job { number: 1, target, step: Step::Kill, need };
-    let record = |method| Record::Acted {
-        job: &job,
-        workload: Some(&workload),
-        method,
-        after_ms: Some(1.0),
-        took_us: 2,
-        by_watchdog: false,
-        assumes_freed: None,
+    let record = |method| {
+        Record::Evicted(Done {
+            job: &job,
+            workload: Some(&workload),
+            method,
+            after_ms: Some(1.0),
+            took_us: 2,
+            by_watchdog: false,
+            assumes_freed: None,
+        })
     };
     let mut around = Around::below(Path::new("/sys/fs/cgroup"));
     let about = About::Signal(Signal::MemoryAvailable);
@@ -97,7 +100,7 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
         ("EBB_CGROUP", "/kubepods.slice/a.scope"),
         ("EBB_CGROUP_ID", "7"),
         ("EBB_EPISODE", "17-memory.available"),
-        ("EBB_EVENT", "acted"),
+        ("EBB_EVENT", "evicted"),
         ("EBB_METHOD", "cgroupKill"),
         ("EBB_POD_UID", "11-22"),
         ("EBB_SIGNAL", "memory.available"),
@@ -116,7 +119,7 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     let dry = fields(&dry);
     assert_eq!((&*dry["EBB_METHOD"], dry.get("MESSAGE_ID")), ("dryRun", None));
     let json: serde_json::Value = serde_json::from_str(&dry["MESSAGE"]).unwrap();
-    assert_eq!(json["event"], "acted", "the text has the form that was asked for");
+    assert_eq!(json["event"], "evicted", "the text has the form that was asked for");
 }
 
 #[test]

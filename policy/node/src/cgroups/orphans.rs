@@ -14,14 +14,14 @@ pub struct PodCgroup {
     pub volumes_mounted: Option<bool>,
 }
 
-/// What is to become of a leftover.
+/// What is to be done about an orphaned pod cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
-pub enum Fate {
+pub enum Action {
     /// What runs in it is killed and it is removed: nothing of the pod is left to wait for.
     Remove,
     /// Volumes are still mounted (or that is not known), and memory of a tmpfs would be charged to all pods together if it went: it only loses its CPU.
-    Starve,
+    ReduceCpu,
     /// Something runs in it, and it is not certain that no pod has it: nothing is done to it.
     Skip,
 }
@@ -35,7 +35,7 @@ pub struct Known {
     pub doubt: Option<String>,
 }
 
-/// A leftover and its fate.
+/// An orphaned pod cgroup, and what is to be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
 pub struct Orphan {
@@ -48,16 +48,16 @@ pub struct Orphan {
     /// Whether some process lives in it.
     pub populated: bool,
     /// What is to become of it.
-    pub fate: Fate,
+    pub action: Action,
     /// Why it is skipped.
     #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
     pub skipped: Option<String>,
 }
 
-/// Weight of a leftover: the least.
+/// Weight of an orphaned pod cgroup: the least.
 pub const STARVED_WEIGHT: u64 = 1;
 
-/// The leftovers among `cgroups`, by path. `known` are all pods; `None` means that not every source has reported, or that none names a pod, and then nothing is a leftover.
+/// The orphaned ones among `cgroups`, by path. `known` are all pods; `None` means that not every source has reported, or that none names a pod, and then nothing is orphaned.
 #[must_use]
 pub fn orphans(tree: &PodTree, cgroups: &[PodCgroup], known: Option<&Known>) -> Vec<Orphan> {
     let Some(known) = known.filter(|known| !known.uids.is_empty()) else { return Vec::new() };
@@ -69,12 +69,12 @@ pub fn orphans(tree: &PodTree, cgroups: &[PodCgroup], known: Option<&Known>) -> 
                 return None;
             }
             let skipped = known.doubt.clone().filter(|_| *populated);
-            let fate = match volumes_mounted {
-                _ if skipped.is_some() => Fate::Skip,
-                Some(false) => Fate::Remove,
-                Some(true) | None => Fate::Starve,
+            let action = match volumes_mounted {
+                _ if skipped.is_some() => Action::Skip,
+                Some(false) => Action::Remove,
+                Some(true) | None => Action::ReduceCpu,
             };
-            Some(Orphan { path: path.clone(), uid, qos, populated: *populated, fate, skipped })
+            Some(Orphan { path: path.clone(), uid, qos, populated: *populated, action, skipped })
         })
         .collect();
     orphans.sort_by(|a, b| a.path.cmp(&b.path));
@@ -104,11 +104,11 @@ mod tests {
         let uids = BTreeSet::from([String::from("live")]);
         let known = Known { uids, doubt: None };
         let found = orphans(&tree, &cgroups, Some(&known));
-        let fates: Vec<_> = found.iter().map(|o| (o.path.as_str(), o.fate)).collect();
+        let fates: Vec<_> = found.iter().map(|o| (o.path.as_str(), o.action)).collect();
         let expected = [
-            ("/kubepods/burstable/podgone", Fate::Remove),
-            ("/kubepods/podmounted", Fate::Starve),
-            ("/kubepods/podunknown", Fate::Starve),
+            ("/kubepods/burstable/podgone", Action::Remove),
+            ("/kubepods/podmounted", Action::ReduceCpu),
+            ("/kubepods/podunknown", Action::ReduceCpu),
         ];
         assert_eq!(fates, expected);
         assert_eq!(orphans(&tree, &cgroups, None), [], "before every source has reported");
@@ -128,8 +128,8 @@ mod tests {
         let uids = BTreeSet::from([String::from("live")]);
         let known = Known { uids, doubt: Some(String::from("the runtime lists no pod")) };
         let found = orphans(&tree, &cgroups, Some(&known));
-        let fates: Vec<_> = found.iter().map(|o| (o.fate, o.skipped.as_deref())).collect();
-        let skipped = (Fate::Skip, Some("the runtime lists no pod"));
-        assert_eq!(fates, [(Fate::Remove, None), skipped, skipped]);
+        let fates: Vec<_> = found.iter().map(|o| (o.action, o.skipped.as_deref())).collect();
+        let skipped = (Action::Skip, Some("the runtime lists no pod"));
+        assert_eq!(fates, [(Action::Remove, None), skipped, skipped]);
     }
 }

@@ -61,7 +61,7 @@ mod tests {
             processes: None,
             process_rate: None,
             refaults: None,
-            counted: None,
+            kernel_counts: None,
             stall_rate: Some(stall),
             reclaim_rate: Some(7000),
             own_reclaim_rate: own,

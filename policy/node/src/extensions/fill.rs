@@ -17,7 +17,7 @@ use crate::{
     signal::Resource,
     snapshot::{FsFacts, FsGrowth, FsLayout, Snapshot, Stats, Workload, WorkloadKey, WorkloadKind},
     usage::measured_on_disk,
-    workload::counted_dying,
+    workload::counted_termination,
 };
 use alloc::collections::BTreeMap;
 
@@ -150,12 +150,12 @@ impl<'a> Evidence<'a> {
         workload.kind == WorkloadKind::Pod
             && !workload.is_critical()
             && workload.protected.is_none()
-            && !self.is_dying(workload)
+            && !self.is_terminating(workload)
     }
 
     /// Whether it is on its way out as a whole, and ebb does not evict it again.
-    fn is_dying(&self, workload: &Workload) -> bool {
-        counted_dying(workload, self.options).is_some_and(|dying| dying.is_whole())
+    fn is_terminating(&self, workload: &Workload) -> bool {
+        counted_termination(workload, self.options).is_some_and(|dying| dying.is_whole())
     }
 
     fn measured(&self, workload: &Workload) -> Option<u64> {

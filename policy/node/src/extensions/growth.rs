@@ -5,7 +5,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{Counted, MemoryUsage, ProtectedReason, Snapshot, Workload, WorkloadKey},
+    snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload, WorkloadKey},
 };
 use alloc::vec::Vec;
 
@@ -82,13 +82,14 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
         processes,
         process_rate: None,
         refaults,
-        counted: stats.counted,
+        kernel_counts: stats.kernel_counts,
         stall_rate: None,
         reclaim_rate: None,
         own_reclaim_rate: None,
     };
     // How fast a victim grew says nothing of what is started in its place.
-    let is_ending = workload.is_dying() || workload.protected == Some(ProtectedReason::NothingRuns);
+    let is_ending =
+        workload.is_terminating() || workload.protected == Some(ProtectedReason::NothingRuns);
     let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh) };
     let elapsed = at.since(before.at);
     let grown = if elapsed.0 < LEAST_ELAPSED {
@@ -100,26 +101,26 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
             ..fresh
         }
     };
-    Some(count(grown, stats.counted, before))
+    Some(count(grown, stats.kernel_counts, before))
 }
 
 /// Brings the rates of what is counted up to date, which is read at times of its own.
-fn count(grown: Growth, counted: Option<Counted>, before: &Growth) -> Growth {
+fn count(grown: Growth, kernel_counts: Option<KernelCounts>, before: &Growth) -> Growth {
     let Growth { stall_rate, reclaim_rate, own_reclaim_rate, .. } = *before;
     let grown = Growth { stall_rate, reclaim_rate, own_reclaim_rate, ..grown };
-    let (Some(now), Some(then)) = (counted, before.counted) else {
-        return Growth { counted: counted.or(before.counted), ..grown };
+    let (Some(now), Some(then)) = (kernel_counts, before.kernel_counts) else {
+        return Growth { kernel_counts: kernel_counts.or(before.kernel_counts), ..grown };
     };
     let elapsed = now.at.zip(then.at).map_or(Millis(0), |(now, then)| now.since(then));
     if elapsed.0 < LEAST_ELAPSED {
-        return Growth { counted: Some(then), ..grown };
+        return Growth { kernel_counts: Some(then), ..grown };
     }
     // A total that has begun again says nothing of the time between.
     let risen = |then, now, old| if then > now { old } else { rate(then, now, old, elapsed) };
     // In thousandths, because a smoothed whole number of a few never comes down to none.
     let fine = |total: Option<u64>| total.map(|total| total.saturating_mul(1000));
     Growth {
-        counted,
+        kernel_counts,
         stall_rate: risen(then.stall_us, now.stall_us, stall_rate),
         reclaim_rate: risen(fine(then.direct_reclaims), fine(now.direct_reclaims), reclaim_rate),
         own_reclaim_rate: risen(fine(then.own_reclaims), fine(now.own_reclaims), own_reclaim_rate),

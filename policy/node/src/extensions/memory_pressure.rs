@@ -15,8 +15,8 @@ use crate::{
     history::{Scan, Scans, WatchedCgroup},
     limits::{MemoryPressure, Options},
     plan::{
-        Action, EvictionCause, KeepReason, Kept, LISTED, Note, PressureGrounds, PressureState,
-        PressureStatus, RankKey, Ranked, Subject,
+        Action, EvictionCause, LISTED, Note, PressureGrounds, PressureState, PressureStatus,
+        RankKey, Ranked, SkipReason, Skipped, Subject,
     },
     snapshot::{CgroupPressure, FsLayout, Preference, State, Workload, WorkloadKey},
     swap::Swapped,
@@ -230,10 +230,10 @@ impl Pass<'_> {
         let mut below: Vec<&Workload> = below.copied().collect();
         below.sort_by(|a, b| a.key.cmp(&b.key));
         if let Some(terminating) = below.iter().find(|workload| self.is_terminating(workload)) {
-            plan.notes.push(Note::PressureAwaitsEnd {
+            plan.notes.push(Note::PressureAwaitsTermination {
                 cgroup: cgroup.clone(),
                 workload: terminating.key.clone(),
-                dry_run: terminating.dying.is_some_and(|dying| dying.dry_run),
+                dry_run: terminating.termination.is_some_and(|dying| dying.dry_run),
             });
             return false;
         }
@@ -252,15 +252,15 @@ impl Pass<'_> {
         for candidate in &ranking {
             let reason = match self.refusal(candidate, total) {
                 Some(reason) => reason,
-                None if is_limited => KeepReason::EvictionRate,
-                None if chosen.is_some() => KeepReason::NotNeeded,
+                None if is_limited => SkipReason::EvictionRate,
+                None if chosen.is_some() => SkipReason::NotNeeded,
                 None => {
                     chosen = Some(candidate);
                     continue;
                 }
             };
             let subject = Subject::Workload { workload: candidate.workload.key.clone() };
-            plan.kept.push(Kept { subject, reason });
+            plan.skipped.push(Skipped { subject, reason });
         }
         if is_limited {
             plan.notes.push(Note::EvictionRate { evictions: of_late, per_minute });
@@ -281,39 +281,40 @@ impl Pass<'_> {
             State::Terminating { deadline, .. } => deadline,
             _ => None,
         };
-        let deadlines = workload.dying.map(|dying| dying.deadline).into_iter().chain(by_others);
+        let deadlines =
+            workload.termination.map(|dying| dying.deadline).into_iter().chain(by_others);
         deadlines.into_iter().any(|deadline| deadline > now)
     }
 
-    fn refusal(&self, candidate: &Candidate<'_>, total: Option<u64>) -> Option<KeepReason> {
+    fn refusal(&self, candidate: &Candidate<'_>, total: Option<u64>) -> Option<SkipReason> {
         let workload = candidate.workload;
         if workload.is_critical() {
-            return Some(KeepReason::Critical);
+            return Some(SkipReason::Critical);
         }
         if let Some(reason) = workload.protected {
-            return Some(KeepReason::Protected { reason });
+            return Some(SkipReason::Protected { reason });
         }
-        if let Some(dying) = workload.dying {
-            return Some(KeepReason::Dying { until: dying.deadline });
+        if let Some(dying) = workload.termination {
+            return Some(SkipReason::Terminating { until: dying.deadline });
         }
         let (Some(rate), Some(total)) = (candidate.rate, total) else {
-            return Some(KeepReason::ReclaimUnknown);
+            return Some(SkipReason::ReclaimUnknown);
         };
         if rate == 0 || percent_of(rate, total) < LEAST_PERCENT {
-            return Some(KeepReason::ReclaimsTooLittle);
+            return Some(SkipReason::ReclaimsTooLittle);
         }
         let usage = workload.stats.as_ref().and_then(|stats| stats.memory?.usage);
         match usage.zip(self.reading.usage) {
-            None => return Some(KeepReason::ReclaimUnknown),
+            None => return Some(SkipReason::ReclaimUnknown),
             Some((usage, all)) if percent_of(usage, all) < LEAST_PERCENT => {
-                return Some(KeepReason::HoldsTooLittle);
+                return Some(SkipReason::HoldsTooLittle);
             }
             Some(_) => {}
         }
         let budgets = self.limits.options().disruption_budgets;
         let budget = workload.disruption_budget.as_ref().filter(|_| budgets)?;
         (budget.disruptions_allowed == 0)
-            .then(|| KeepReason::DisruptionBudget { budget: budget.name.clone() })
+            .then(|| SkipReason::DisruptionBudget { budget: budget.name.clone() })
     }
 
     /// Lists the candidates, unless the pass has listed others already.

@@ -7,8 +7,8 @@ use crate::{
     Secs,
     limits::ContainerGcPolicy,
     plan::{
-        Action, KeepReason, Kept, Plan, RemoveContainer, RemoveLogDir, RemoveLogLink, RemoveReason,
-        RemoveSandbox, Subject,
+        Action, Plan, RemoveContainer, RemoveLogDir, RemoveLogLink, RemoveReason, RemoveSandbox,
+        SkipReason, Skipped, Subject,
     },
     snapshot::{Container, ContainerState, LogLink, Sandbox, Snapshot},
 };
@@ -51,7 +51,7 @@ pub(crate) fn collect<'a>(
         fit_node(&mut units, most, &mut removal);
     }
     for container in units.into_values().flatten() {
-        removal.keep(Subject::Container { id: container.id.clone() }, KeepReason::Newest);
+        removal.keep(Subject::Container { id: container.id.clone() }, SkipReason::Newest);
     }
     sandboxes(snapshot, &pods, need_room, &mut removal);
     logs(snapshot, &pods, &mut removal);
@@ -69,10 +69,10 @@ fn dead<'a>(
     for container in &snapshot.containers {
         let subject = || Subject::Container { id: container.id.clone() };
         if container.state == ContainerState::Running {
-            removal.keep(subject(), KeepReason::Running);
+            removal.keep(subject(), SkipReason::Running);
         } else if container.created_at > newest {
             let wait = container.created_at.since(newest);
-            removal.keep(subject(), KeepReason::TooYoung { wait: Secs(wait.0.div_ceil(1000)) });
+            removal.keep(subject(), SkipReason::TooYoung { wait: Secs(wait.0.div_ceil(1000)) });
         } else {
             let unit = (container.pod_uid.as_str(), container.name.as_str());
             units.entry(unit).or_default().push(container);
@@ -145,11 +145,11 @@ fn sandboxes<'a>(
         for (place, sandbox) in sandboxes.iter().enumerate().rev() {
             let subject = Subject::Sandbox { id: sandbox.id.clone() };
             if sandbox.ready {
-                removal.keep(subject, KeepReason::Running);
+                removal.keep(subject, SkipReason::Running);
             } else if owners.contains(sandbox.id.as_str()) {
-                removal.keep(subject, KeepReason::InUse);
+                removal.keep(subject, SkipReason::InUse);
             } else if place < stay {
-                removal.keep(subject, KeepReason::Newest);
+                removal.keep(subject, SkipReason::Newest);
             } else {
                 removal.plan.actions.push(Action::RemoveSandbox(RemoveSandbox {
                     id: sandbox.id.clone(),
@@ -168,7 +168,7 @@ fn logs(snapshot: &Snapshot, pods: &Pods<'_>, removal: &mut Removal<'_, '_>) {
     for dir in dirs {
         let subject = Subject::LogDir { path: dir.path.clone() };
         if !snapshot.sources_ready {
-            removal.keep(subject, KeepReason::SourcesNotReady);
+            removal.keep(subject, SkipReason::SourcesNotReady);
         } else if let Some(reason) = pods.content_removable(&dir.pod_uid) {
             removal.plan.actions.push(Action::RemoveLogDir(RemoveLogDir {
                 path: dir.path.clone(),
@@ -176,7 +176,7 @@ fn logs(snapshot: &Snapshot, pods: &Pods<'_>, removal: &mut Removal<'_, '_>) {
                 reason,
             }));
         } else {
-            removal.keep(subject, KeepReason::PodActive);
+            removal.keep(subject, SkipReason::PodActive);
         }
     }
     let mut links: Vec<_> = snapshot.log_links.iter().collect();
@@ -188,7 +188,7 @@ fn logs(snapshot: &Snapshot, pods: &Pods<'_>, removal: &mut Removal<'_, '_>) {
                 reason: RemoveReason::Dangling,
             }));
         } else {
-            removal.keep(Subject::LogLink { path: link.path.clone() }, KeepReason::MayBeRotating);
+            removal.keep(Subject::LogLink { path: link.path.clone() }, SkipReason::MayBeRotating);
         }
     }
 }
@@ -227,7 +227,7 @@ impl<'a> Removal<'a, '_> {
         }
     }
 
-    fn keep(&mut self, subject: Subject, reason: KeepReason) {
-        self.plan.kept.push(Kept { subject, reason });
+    fn keep(&mut self, subject: Subject, reason: SkipReason) {
+        self.plan.skipped.push(Skipped { subject, reason });
     }
 }

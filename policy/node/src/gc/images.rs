@@ -5,7 +5,7 @@ use crate::{
     history::{History, ImageRecord},
     limits::{ImageGcPolicy, ImageOrder, Options},
     plan::{
-        Action, EventType, KeepReason, Kept, NodeEvent, Note, Plan, RemoveImage, RemoveReason,
+        Action, EventType, NodeEvent, Note, Plan, RemoveImage, RemoveReason, SkipReason, Skipped,
         Subject,
     },
     snapshot::{Image, Snapshot},
@@ -65,7 +65,7 @@ pub(crate) fn detect<'a>(
     images.retain(|known| {
         let is_candidate = !known.is_used && !known.image.pinned;
         if !is_candidate {
-            let reason = if known.is_used { KeepReason::InUse } else { KeepReason::Pinned };
+            let reason = if known.is_used { SkipReason::InUse } else { SkipReason::Pinned };
             keep(known.image, reason, plan);
         }
         is_candidate
@@ -136,7 +136,7 @@ impl<'a> Candidates<'a> {
     /// Leaves all of them alone: there is room enough.
     fn spare(self, plan: &mut Plan) {
         for known in self.images {
-            keep(known.image, KeepReason::EnoughFreed, plan);
+            keep(known.image, SkipReason::EnoughFreed, plan);
         }
     }
 
@@ -155,9 +155,9 @@ impl<'a> Candidates<'a> {
         for known in core::mem::take(&mut self.images) {
             let age = now.since(known.record.first_detected);
             let refusal = if known.record.last_used.is_some_and(|used| used >= now) {
-                Some(KeepReason::UsedSince)
+                Some(SkipReason::UsedSince)
             } else if age < policy.min_age {
-                Some(KeepReason::TooYoung { wait: Secs((policy.min_age.0 - age.0).div_ceil(1000)) })
+                Some(SkipReason::TooYoung { wait: Secs((policy.min_age.0 - age.0).div_ceil(1000)) })
             } else {
                 None
             };
@@ -178,7 +178,7 @@ impl<'a> Candidates<'a> {
                     if chosen.contains(&known.place) {
                         freed = freed.saturating_add(self.remove(known, reason, "space", plan));
                     } else {
-                        keep(known.image, KeepReason::EnoughFreed, plan);
+                        keep(known.image, SkipReason::EnoughFreed, plan);
                     }
                 }
                 freed
@@ -190,7 +190,7 @@ impl<'a> Candidates<'a> {
                 let mut freed: u64 = 0;
                 for (place, known) in old_enough.into_iter().enumerate() {
                     if place > 0 && freed >= wanted {
-                        keep(known.image, KeepReason::EnoughFreed, plan);
+                        keep(known.image, SkipReason::EnoughFreed, plan);
                     } else {
                         freed = freed.saturating_add(known.image.size);
                         self.remove(known, reason, "space", plan);
@@ -252,15 +252,15 @@ impl<'a> Candidates<'a> {
             let size = known.image.size;
             let frees = self.remove(known, RemoveReason::Age, "age", plan);
             freed.saturating_add(match order {
-                ImageOrder::LongestUnused => size,
+                ImageOrder::LeastRecentlyUsed => size,
                 ImageOrder::LeastToPullAgain => frees,
             })
         })
     }
 }
 
-fn keep(image: &Image, reason: KeepReason, plan: &mut Plan) {
-    plan.kept.push(Kept { subject: Subject::Image { id: image.id.clone() }, reason });
+fn keep(image: &Image, reason: SkipReason, plan: &mut Plan) {
+    plan.skipped.push(Skipped { subject: Subject::Image { id: image.id.clone() }, reason });
 }
 
 /// How full the image filesystem is.

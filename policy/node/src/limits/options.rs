@@ -1,6 +1,6 @@
 //! What ebb does beyond the kubelet, each an option with a default.
 //!
-//! [`Options::kubelet`] is the kubelet exactly, but for `count_dying`; [`Options::standalone`] is for machines without a source of pods.
+//! [`Options::kubelet`] is the kubelet exactly, but for `count_terminating`; [`Options::standalone`] is for machines without a source of pods.
 use crate::{Millis, Quantity, Signal};
 use alloc::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub enum Victims {
     Enough,
 }
 
-/// What happens while workloads that were told to end are still there.
+/// What happens while victims are still terminating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",
@@ -42,8 +42,8 @@ pub enum Victims {
 pub enum AfterEviction {
     /// Nothing for at most 30 seconds, as the kubelet has it.
     Wait,
-    /// The next pass runs as soon as the node changes; what is dying counts towards the need.
-    GoOn,
+    /// The next pass runs as soon as the node changes; what terminating victims will free counts towards the need.
+    Continue,
 }
 
 /// How page cache in use is counted for `memory.available`.
@@ -56,11 +56,11 @@ pub enum AfterEviction {
 pub enum ActiveCache {
     /// As used, as the kubelet does.
     Used,
-    /// As available, unless it has been coming back (refaults) since the last pass.
+    /// As available, unless it has been refaulting since the last pass.
     ReclaimableUnlessRefaulting,
 }
 
-/// Which unused images go when the node is short of disk.
+/// Which unused images are removed when the node is short of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",
@@ -74,7 +74,7 @@ pub enum ImageReach {
     ToLowThreshold,
 }
 
-/// In which order unused images go for want of space.
+/// In which order unused images are removed to free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",
@@ -82,9 +82,9 @@ pub enum ImageReach {
     serde(rename_all = "camelCase")
 )]
 pub enum ImageOrder {
-    /// The longest unused first, counting each image with its full size, as the kubelet does.
-    LongestUnused,
-    /// The set that really frees what is needed with the least to pull again, by the layers that images share; the longest unused first among equals.
+    /// The least recently used first, each counted with its full size, as the kubelet does.
+    LeastRecentlyUsed,
+    /// The set that frees what is needed with the least to pull again, by the layers that images share; the least recently used first among equals.
     LeastToPullAgain,
 }
 
@@ -130,19 +130,19 @@ impl Default for Quirks {
 pub struct Forecast {
     /// Whether to act on forecasts.
     pub enabled: bool,
-    /// Time that a graceful end of a workload is given at most; a forecast shorter than this starts one.
-    pub graceful_end: Millis,
+    /// Longest grace period of an eviction on a forecast; a forecast shorter than this starts one.
+    pub grace_period: Millis,
     /// Forecasts further off than this are not reported.
     pub horizon: Millis,
 }
 
 impl Default for Forecast {
     fn default() -> Forecast {
-        Forecast { enabled: false, graceful_end: Millis(10_000), horizon: Millis(300_000) }
+        Forecast { enabled: false, grace_period: Millis(10_000), horizon: Millis(300_000) }
     }
 }
 
-/// Steps below ending a workload, each taken while the forecast leaves more time than stated. A step of zero is not taken.
+/// Steps before eviction, each taken while the forecast leaves more time than stated. A step of zero is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",
@@ -163,7 +163,7 @@ pub struct Ladder {
     /// How long a write to `memory.reclaim` may take.
     pub reclaim_deadline: Millis,
     /// How long a workload may stay frozen.
-    pub freeze_at_most: Millis,
+    pub max_freeze: Millis,
 }
 
 impl Default for Ladder {
@@ -175,7 +175,7 @@ impl Default for Ladder {
             throttle: Millis(15_000),
             freeze: Millis(0),
             reclaim_deadline: Millis(2_000),
-            freeze_at_most: Millis(5_000),
+            max_freeze: Millis(5_000),
         }
     }
 }
@@ -196,36 +196,36 @@ pub struct Options {
     pub max_victims: u32,
     /// At most this many evictions a minute for the node's sake. Beyond them a soft threshold evicts nobody, and a hard one only the first candidate at a time. Zero means no limit.
     pub max_evictions_per_minute: u32,
-    /// Candidates that would free less than this part of the threshold, in percent, are skipped: they are not why the node is short. The kubelet evicts whoever is first in its ranking, which is this option at zero.
+    /// Candidates that would free less than this percentage of the threshold are skipped: they are not why the node is short. The kubelet evicts whoever is first in its ranking, which is this option at zero.
     pub min_freed_of_threshold: u32,
-    /// When all candidates together cannot free what is needed: those that would free less than this part of it, in percent, are skipped, and for a threshold above the capacity nobody is evicted. Zero, as the kubelet has it, evicts all the same.
+    /// When all candidates together cannot free what is needed: those that would free less than this percentage of it are skipped, and for a threshold above the capacity nobody is evicted. Zero, as in the kubelet, evicts all the same.
     pub min_freed_of_need: u32,
-    /// What happens while workloads that were told to end are still there.
+    /// What happens while victims are still terminating.
     pub after_eviction: AfterEviction,
-    /// Count what ebb has already told to terminate towards the need, and do not evict it again. The kubelet counts nothing; here it is the default in every mode, because what ebb evicts ends at another's pace.
-    pub count_dying: bool,
+    /// Count what ebb has already told to terminate towards the need, and do not evict it again. The kubelet counts nothing; here it is the default in every mode, because somebody else terminates what ebb evicts.
+    pub count_terminating: bool,
     /// Honour `prefer` and `avoid`.
     pub preferences: bool,
-    /// Do not end two replicas of one owner in a pass while another choice exists.
+    /// Do not evict two replicas of one owner in a pass while there is another candidate.
     pub spread_owners: bool,
-    /// Leave workloads alone whose disruption budget allows no disruption.
+    /// Skip workloads whose disruption budget allows no disruption.
     pub disruption_budgets: bool,
-    /// Below a threshold on disk, evict who fills the filesystem, and nobody whose usage has not been measured since the threshold was crossed.
+    /// Below a threshold on disk, evict the workload that fills the filesystem, and none whose usage has not been measured since the threshold was crossed.
     #[cfg_attr(feature = "json", serde(default))]
     pub disk_attribution: bool,
     /// How page cache in use is counted.
     pub active_cache: ActiveCache,
-    /// Which unused images go when the node is short of disk.
+    /// Which unused images are removed when the node is short of disk.
     pub images_under_pressure: ImageReach,
-    /// In which order unused images go for want of space.
+    /// In which order unused images are removed to free space.
     pub image_order: ImageOrder,
     /// Acting before a threshold is met.
     pub forecast: Forecast,
-    /// Steps below ending a workload.
+    /// Steps before eviction.
     pub ladder: Ladder,
     /// Upper bounds of thresholds given as percentages.
     pub percentage_at_most: BTreeMap<Signal, Quantity>,
-    /// How long a pass may at most be away from the next while a threshold is met, or there are pods.
+    /// Longest time between two passes while a threshold is met, or there are pods.
     pub monitoring_period: Millis,
     /// Collect dead containers, sandboxes and logs every so often; zero means never.
     #[cfg_attr(feature = "json", serde(rename = "containerGCPeriod"))]
@@ -233,12 +233,12 @@ pub struct Options {
     /// Collect images every so often; zero means never.
     #[cfg_attr(feature = "json", serde(rename = "imageGCPeriod"))]
     pub image_gc_period: Millis,
-    /// The kubelet's surprises.
+    /// Places where the kubelet's behaviour surprises.
     pub quirks: Quirks,
 }
 
 impl Options {
-    /// The kubelet, exactly, but for `count_dying`.
+    /// The kubelet, exactly, but for `count_terminating`.
     pub fn kubelet() -> Options {
         Options {
             ranking: Ranking::Kubelet,
@@ -248,14 +248,14 @@ impl Options {
             min_freed_of_threshold: 0,
             min_freed_of_need: 0,
             after_eviction: AfterEviction::Wait,
-            count_dying: true,
+            count_terminating: true,
             preferences: false,
             spread_owners: false,
             disruption_budgets: false,
             disk_attribution: false,
             active_cache: ActiveCache::Used,
             images_under_pressure: ImageReach::All,
-            image_order: ImageOrder::LongestUnused,
+            image_order: ImageOrder::LeastRecentlyUsed,
             forecast: Forecast::default(),
             ladder: Ladder::default(),
             percentage_at_most: BTreeMap::new(),
@@ -281,7 +281,7 @@ impl Options {
         Options {
             ranking: Ranking::Attributed,
             victims: Victims::Enough,
-            after_eviction: AfterEviction::GoOn,
+            after_eviction: AfterEviction::Continue,
             preferences: true,
             min_freed_of_threshold: 1,
             min_freed_of_need: 10,

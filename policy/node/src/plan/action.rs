@@ -6,10 +6,10 @@ use crate::{
 };
 use alloc::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
-/// Reason of the event about a pod whose end is overdue.
+/// Reason of the event about a pod whose termination is overdue.
 pub const OVERDUE_REASON: &str = "ExceededGracePeriod";
 
-/// Message of the event about a pod whose end is overdue.
+/// Message of the event about a pod whose termination is overdue.
 pub const OVERDUE_MESSAGE: &str =
     "Container runtime did not kill the pod within specified grace period.";
 
@@ -21,7 +21,7 @@ pub const OVERDUE_MESSAGE: &str =
     serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")
 )]
 pub enum Action {
-    /// End a workload.
+    /// Evict a workload.
     Evict(Box<Evict>),
     /// Remove a dead container.
     RemoveContainer(RemoveContainer),
@@ -33,7 +33,7 @@ pub enum Action {
     RemoveLogLink(RemoveLogLink),
     /// Remove an image.
     RemoveImage(RemoveImage),
-    /// Tell a workload that it will be ended.
+    /// Warn a workload that it will be evicted.
     Warn(Warn),
     /// Ask the kernel to reclaim from a workload.
     ReclaimMemory(ReclaimMemory),
@@ -45,7 +45,7 @@ pub enum Action {
     Release(Release),
 }
 
-/// Why a workload is ended.
+/// Why a workload is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",
@@ -67,7 +67,7 @@ pub enum EvictionCause {
     MemoryPressure,
 }
 
-/// End a workload.
+/// Evict a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",
@@ -92,11 +92,11 @@ pub struct Evict {
     /// The memory pressure that it is evicted for, where that is the cause.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
     pub memory_pressure: Option<PressureGrounds>,
-    /// Seconds that it gets to end by itself; at least 1.
+    /// Grace period in seconds; at least 1.
     pub grace: Secs,
-    /// After how long its end counts as overdue.
+    /// After how long its termination counts as overdue.
     pub overdue_after: Secs,
-    /// What its end should give back: bytes, inodes or tasks; absent when unknown.
+    /// What its eviction should free: bytes, inodes or tasks; absent when unknown.
     pub expected_free: Option<u64>,
     /// Phase of the pod's status afterwards.
     pub phase: String,
@@ -287,7 +287,7 @@ pub struct RemoveImage {
     pub metric: String,
 }
 
-/// Tell a workload that it will be ended.
+/// Warn a workload that it will be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",

@@ -1,14 +1,14 @@
 //! What should be done: a plan that is specific enough that acting on it needs no thought.
 //!
-//! [`action`] holds the actions and [`kept`] what was left alone and why; [`ranking`] the order of the candidates with the keys that made it;
+//! [`action`] holds the actions and [`skipped`] what was skipped and why; [`ranking`] the order of the candidates with the keys that made it;
 //! [`status`] thresholds, node conditions and events; this file puts them together.
 use crate::{Millis, Quantity, Signal, Time, signal::Resource};
 use alloc::{collections::BTreeMap, vec::Vec};
 
 pub mod action;
-pub mod kept;
 mod memory_pressure;
 pub mod ranking;
+pub mod skipped;
 pub mod status;
 
 pub use action::{
@@ -16,15 +16,15 @@ pub use action::{
     PodEvent, ReclaimMemory, Release, RemoveContainer, RemoveImage, RemoveLogDir, RemoveLogLink,
     RemoveReason, RemoveSandbox, Throttle, Warn,
 };
-pub use kept::{KeepReason, Kept, Subject};
 pub use memory_pressure::{PressureGrounds, PressureState, PressureStatus};
 pub use ranking::{LISTED, RankKey, Ranked};
+pub use skipped::{SkipReason, Skipped, Subject};
 pub use status::{
     AdmissionAnswer, AlsoBelowStatus, NodeCondition, NodeEvent, Note, Strength, ThresholdState,
     ThresholdStatus,
 };
 
-/// What should be done, what was left alone, and why.
+/// What should be done, what was skipped, and why.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
     feature = "json",
@@ -40,8 +40,8 @@ pub struct Plan {
     pub handled: Option<Handled>,
     /// What to do, in this order.
     pub actions: Vec<Action>,
-    /// What was left alone, and why.
-    pub kept: Vec<Kept>,
+    /// What was skipped, and why.
+    pub skipped: Vec<Skipped>,
     /// Candidates for the handled signal, or below a cgroup under memory pressure; the first victim first.
     pub ranking: Vec<Ranked>,
     /// Every threshold and where it stands.
@@ -64,7 +64,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whom it ends, in order.
+    /// Whom it evicts, in order.
     pub fn evictions(&self) -> impl Iterator<Item = &Evict> {
         self.actions.iter().filter_map(|action| match action {
             Action::Evict(evict) => Some(&**evict),
@@ -91,10 +91,10 @@ pub struct Handled {
     pub threshold: Quantity,
     /// What is left.
     pub available: u64,
-    /// What must come back: threshold and minimum reclaim less what is left.
+    /// What must be freed: threshold and minimum reclaim less what is left.
     pub need: u64,
-    /// How much of the need is already on its way from workloads that are dying.
-    pub dying: u64,
+    /// How much of the need workloads that are terminating will free.
+    pub terminating: u64,
     /// Time until the threshold is reached, when the pass acts on a forecast.
     pub forecast: Option<Millis>,
 }

@@ -204,8 +204,8 @@ pub enum Note {
         /// Its signal.
         signal: Signal,
     },
-    /// Thresholds are met, but nothing is active that could be ended.
-    NothingActive,
+    /// Thresholds are met, but no workload is active.
+    NoActiveWorkloads,
     /// There are more candidates than a plan lists; those behind are not needed.
     MoreCandidates {
         /// How many there are.
@@ -213,10 +213,10 @@ pub enum Note {
         /// How many are listed.
         listed: u64,
     },
-    /// Thresholds are met, but every candidate is kept.
-    NothingToEvict,
-    /// What is dying will cover the need.
-    DyingCovers {
+    /// Thresholds are met, but every candidate is skipped.
+    NoEvictionCandidates,
+    /// What terminating workloads will free covers the need.
+    TerminatingCovers {
         /// Units that are on their way.
         expected: u64,
         /// Units needed.
@@ -233,7 +233,7 @@ pub enum Note {
     CannotSuffice {
         /// Units needed.
         wanted: u64,
-        /// Units that the candidates hold, with what is dying.
+        /// Units that the candidates hold, with what is terminating.
         reclaimable: u64,
     },
     /// The threshold is above all that there is, so nobody is evicted for it.
@@ -250,7 +250,7 @@ pub enum Note {
         /// How many may be.
         per_minute: u32,
     },
-    /// The last pass told workloads to end, and their end is waited for.
+    /// The victims of the last pass are still terminating.
     WaitingForVictims {
         /// Until when, whatever happens.
         until: Time,
@@ -277,7 +277,7 @@ pub enum Note {
         unknown: u64,
     },
     /// A cgroup is under memory pressure, and a workload below it is on its way out: what its end does is waited for.
-    PressureAwaitsEnd {
+    PressureAwaitsTermination {
         /// The cgroup under pressure.
         cgroup: String,
         /// Who.

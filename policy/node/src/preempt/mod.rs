@@ -11,7 +11,7 @@ use crate::{
     plan::{Action, EvictionCause, Plan},
     request::{Requestable, qos, request},
     snapshot::{Preemption, Qos, Snapshot, Workload, WorkloadKey},
-    workload::counted_dying,
+    workload::counted_termination,
 };
 use alloc::{
     boxed::Box,
@@ -156,7 +156,7 @@ fn is_preemptable(wanted: &Preemption, workload: &Workload, options: &Options) -
         matches!((wanted.priority, workload.priority), (Some(new), Some(old)) if new > old);
     (!workload.is_critical() || is_lower)
         && workload.protected.is_none()
-        && !counted_dying(workload, options).is_some_and(|dying| dying.is_whole())
+        && !counted_termination(workload, options).is_some_and(|dying| dying.is_whole())
 }
 
 fn without(missing: Amounts, given: &[Candidate<'_>]) -> Amounts {

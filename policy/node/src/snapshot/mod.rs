@@ -25,10 +25,10 @@ pub use runtime::{Container, ContainerState, Image, LogDir, LogLink, Sandbox};
 pub use spec::{ContainerSpec, ResourceList, Resources};
 pub use task::{Admission, OomKill, Preemption, Task};
 pub use usage::{
-    ContainerStats, Counted, DiskGrowth, FsGrowth, FsUsage, MemoryUsage, Stats, VolumeStats,
+    ContainerStats, DiskGrowth, FsGrowth, FsUsage, KernelCounts, MemoryUsage, Stats, VolumeStats,
 };
 pub use workload::{
-    DisruptionBudget, Dying, LocalLimit, Phase, Preference, ProtectedReason, State, Workload,
+    DisruptionBudget, LocalLimit, Phase, Preference, ProtectedReason, State, Termination, Workload,
     WorkloadKey, WorkloadKind,
 };
 

@@ -15,7 +15,7 @@ pub struct Stats {
     /// Memory of the workload's cgroup.
     pub memory: Option<MemoryUsage>,
     /// What programs in the kernel counted of it; absent where none do.
-    pub counted: Option<Counted>,
+    pub kernel_counts: Option<KernelCounts>,
     /// Processes in the workload.
     pub process_count: Option<u64>,
     /// Local disk of the whole pod: writable layers, logs, local ephemeral volumes, pod logs and hosts file, bytes.
@@ -120,7 +120,7 @@ impl MemoryUsage {
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
     serde(rename_all = "camelCase", deny_unknown_fields, default)
 )]
-pub struct Counted {
+pub struct KernelCounts {
     /// When they were read.
     pub at: Option<Time>,
     /// Microseconds that its tasks waited for memory, summed over tasks.

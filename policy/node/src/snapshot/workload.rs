@@ -65,15 +65,15 @@ pub enum ProtectedReason {
     OomScoreAdj,
     /// It is a kernel thread.
     KernelThread,
-    /// It is a pod of which nothing runs but perhaps its sandbox: to end it would free nothing and keep others from being ended.
+    /// It is a pod of which nothing runs but perhaps its sandbox: its eviction would free nothing, and keep others from being evicted.
     NothingRuns,
-    /// It may be a container of a pod, or a sandbox: the container runtime has not told yet whose it is.
+    /// It may be a container of a pod, or a sandbox: the container runtime's pod list has not come yet.
     Unlisted,
     /// Its processes cannot all be read, so nobody can tell whether one of them is protected.
     Unreadable,
 }
 
-/// What its owner or the configuration says about ending it among its equals.
+/// What its owner or the configuration says about evicting it among its equals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "json",
@@ -118,7 +118,7 @@ pub enum State {
     /// It runs or is about to.
     #[default]
     Active,
-    /// It is being ended, by whomever.
+    /// It is terminating, whoever asked for it.
     #[cfg_attr(feature = "json", serde(rename_all = "camelCase"))]
     Terminating {
         /// Since when.
@@ -134,19 +134,19 @@ pub enum State {
     },
 }
 
-/// A workload that ebb has already told to end: what it will free counts before anything more is chosen.
+/// A workload that ebb has evicted and that is still terminating: what it will free counts before another victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "json",
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
     serde(rename_all = "camelCase", deny_unknown_fields)
 )]
-pub struct Dying {
+pub struct Termination {
     /// Since when.
     pub since: Time,
     /// Until when what it will free is counted; past it another workload is chosen.
     pub deadline: Time,
-    /// Bytes of memory that its end should free, whatever it was chosen for; of other resources it is what the workload has. `None` when unknown.
+    /// Bytes of memory that its termination should free, whatever it was chosen for; of other resources it is what the workload has. `None` when unknown.
     pub expected_free: Option<u64>,
     /// Only a part of it is on its way out: the rest was started since, and is a candidate as any other. What was measured of the workload is that rest.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
@@ -156,7 +156,7 @@ pub struct Dying {
     pub dry_run: bool,
 }
 
-impl Dying {
+impl Termination {
     /// Whether all of the workload is on its way out, so that it is no candidate.
     pub(crate) fn is_whole(&self) -> bool {
         !self.restarted
@@ -224,7 +224,7 @@ pub struct Workload {
     /// Why it must never be ended, if so.
     #[cfg_attr(feature = "json", serde(default))]
     pub protected: Option<ProtectedReason>,
-    /// What its owner or the configuration says about ending it.
+    /// What its owner or the configuration says about evicting it.
     #[cfg_attr(feature = "json", serde(default))]
     pub preference: Preference,
     /// Phase in the pod's status.
@@ -242,9 +242,9 @@ pub struct Workload {
     /// It was evicted by somebody else than who manages it: a kubelet may still read how its containers ended, so what is left of it stays until nothing of it runs.
     #[cfg_attr(feature = "json", serde(default))]
     pub evicted_from_outside: bool,
-    /// ebb has already told it to end.
+    /// ebb has evicted it, and it is still terminating.
     #[cfg_attr(feature = "json", serde(default))]
-    pub dying: Option<Dying>,
+    pub termination: Option<Termination>,
     /// ebb has evicted what ran in its place before, which terminated then: what runs now was started since.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
     pub restarted: Option<Time>,

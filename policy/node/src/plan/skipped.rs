@@ -1,4 +1,4 @@
-//! What was left alone: a refusal is a value, so that "why not this one?" is answered from the plan.
+//! What was skipped: a refusal is a value, so that "why not this one?" is answered from the plan.
 use super::Action;
 use crate::{
     Secs, Time,
@@ -6,21 +6,21 @@ use crate::{
 };
 use alloc::string::String;
 
-/// Something that was looked at and left alone.
+/// Something that was looked at and skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "json",
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
     serde(rename_all = "camelCase", deny_unknown_fields)
 )]
-pub struct Kept {
+pub struct Skipped {
     /// What.
     pub subject: Subject,
     /// Why.
-    pub reason: KeepReason,
+    pub reason: SkipReason,
 }
 
-/// What was left alone.
+/// What was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "json",
@@ -80,17 +80,17 @@ impl Subject {
     }
 }
 
-/// Why it was left alone.
+/// Why it was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "json",
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
     serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "why")
 )]
-pub enum KeepReason {
+pub enum SkipReason {
     /// It is critical: static, mirror or of a system priority.
     Critical,
-    /// The agent says that it must never be ended.
+    /// The agent says that it must never be evicted.
     Protected {
         /// Why.
         reason: ProtectedReason,
@@ -114,7 +114,7 @@ pub enum KeepReason {
     NotFilling,
     /// So little memory is reclaimed from it that it does not cause the pressure of the cgroup above it.
     ReclaimsTooLittle,
-    /// It holds so little of the memory of the cgroup above it that its end would not relieve that.
+    /// It holds so little of the memory of the cgroup above it that its eviction would not relieve that.
     HoldsTooLittle,
     /// How much memory is reclaimed from it or from the cgroup above it, or how much it holds, is not known.
     ReclaimUnknown,
@@ -126,12 +126,12 @@ pub enum KeepReason {
         budget: String,
     },
     /// Another replica of its owner is chosen in this pass.
-    OwnerSpared {
+    OtherReplicaEvicted {
         /// The owner.
         owner: String,
     },
-    /// It is already ending; what it frees is counted until then.
-    Dying {
+    /// It is terminating; what it frees is counted until then.
+    Terminating {
         /// Until when it is counted.
         until: Time,
     },
