@@ -6,7 +6,9 @@ use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
 use crate::report::{Done, Outcome, Record, ms};
 use crate::state::NodeState;
+use ebb_policy::Signal;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
+use std::time::Duration;
 
 impl Agent {
     /// Hands a job to the worker.
@@ -83,11 +85,8 @@ impl Agent {
                     self.state.terminations().only_pretended(&acted.job.target);
                     let would_be = self.state.terminations().get(&acted.job.target);
                     assumes_freed = would_be.and_then(|departure| departure.expected_free);
-                } else if let (Target::Pod { uid, .. }, true) =
-                    (&acted.job.target, acted.by_watchdog)
-                {
-                    // Nobody decided on it here, so nobody has noted it.
-                    self.state.note_evicted(uid);
+                } else if acted.by_watchdog {
+                    self.take_in_stand_in(workload, &acted.job.target, ended.at);
                 }
                 let done = Done {
                     job: &acted.job,
@@ -168,6 +167,19 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Notes whom the watchdog has killed for want of memory. Nobody decided on it here: what it gives back is on its way all the same, and its end is to be told.
+    fn take_in_stand_in(&mut self, who: Option<&WorkloadKey>, target: &Target, killed: Boot) {
+        if let Target::Pod { uid, .. } = target {
+            self.state.note_evicted(uid);
+        }
+        if let (Some(key), None) = (who, self.state.terminations().get(target)) {
+            let frees = (Some(Signal::MemoryAvailable), None);
+            self.history.note_eviction(self.state.clock().time(killed));
+            self.state.terminations().begin(key.clone(), target.clone(), Duration::ZERO, frees);
+        }
+        self.state.terminations().note_told(target);
     }
 
     /// Looks who has gone, who has not in time, and whose grace is over.

@@ -93,11 +93,17 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
     wait_for("the loop to open it", || is_in_open(agent.child.id(), &pipe));
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    // Somebody at the other end lets the loop go on, and it tells who did it.
+    node.gives_back(&hog, 1500);
+    // Somebody at the other end lets the loop go on, and it tells who did it and what came of it.
     drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
     let acted = agent.wait("evicted");
     assert_eq!(acted["byWatchdog"], true, "{acted}");
     assert!(acted["workload"]["name"].is_string(), "it is told by name whom it killed: {acted}");
+    let departed = agent.wait("departed");
+    assert_eq!(
+        (&departed["workload"]["name"], &departed["fate"]),
+        (&acted["workload"]["name"], &"gone".into())
+    );
     agent.kill();
 }
 
@@ -267,4 +273,37 @@ fn limits_of_task_ids_that_are_raised_cost_nobody_anything() {
         .filter(|r| r["event"] == "thresholdCrossed" && r["signal"] == "pid.available");
     assert_eq!(of_ids.count(), 0, "{records:#?}");
     assert!(!database.is_killed());
+}
+
+/// It was asked to end, and did; the kill at the end of its grace finds nothing. Until somebody has waited for its zombies their ids are on their way back, and when they are its end is told.
+#[test]
+fn who_has_ended_when_it_is_to_be_killed_departs_and_costs_nobody_else() {
+    let mut node = FakeNode::new();
+    let bomb = node.add("apps/bomb", 10);
+    let web = node.add("apps/web", 100);
+    bomb.set("pids.current", "25000\n");
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  pid.available: \"3000\"\nevictionSoftGracePeriod:\n  pid.available: 100ms\nevictionMaxPodGracePeriod: 3\nebb:\n  memoryAvailable: memAvailable\n",
+    );
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    let tasks = |count: u32| {
+        let text = format!("0.00 0.00 0.00 1/{count} 300\n");
+        std::fs::write(node.proc().join("loadavg"), text).unwrap();
+    };
+    tasks(29_000);
+    let asked = agent.wait("acted");
+    assert_eq!(asked["method"], "terminate", "{asked}");
+    bomb.set("cgroup.events", "populated 0\nfrozen 0\n");
+    bomb.lists("\n");
+    let killed = agent.wait("notDone");
+    assert_eq!(killed["workload"]["name"], "/apps/bomb", "{killed}");
+    tasks(200);
+    bomb.set("pids.current", "0\n");
+    agent.wait("recovered");
+    let records = agent.stop();
+    let ends: Vec<&Value> = records.iter().filter(|record| record["event"] == "departed").collect();
+    let gone = ends.iter().filter(|end| end["fate"] == "gone");
+    assert_eq!(gone.count(), 1, "{records:#?}");
+    assert!(ends.iter().all(|end| end["workload"]["name"] == "/apps/bomb"), "{ends:?}");
+    assert!(!web.is_killed());
 }

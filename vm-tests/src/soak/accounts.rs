@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) struct Accounts {
     /// Episodes that began.
     pub(super) crossed: usize,
-    /// Whom ebb chose, each once, in order.
+    /// Whom ebb chose, or its watchdog in its place, each once, in order.
     pub(super) evicted: Vec<String>,
     /// Timelines of episodes in which something was decided.
     pub(super) decided: Vec<Value>,
@@ -56,6 +56,11 @@ pub(super) fn audit(records: &[Value], played: &[String]) -> Result<Accounts> {
             "evicted" => {
                 let name = name_of(record).unwrap_or_default();
                 ensure!(played.contains(&name), "ebb acted on {name}: {record}");
+                // Where the loop is held up while memory is short, the watchdog kills the first of its last ranking.
+                let by_watchdog = record.get("byWatchdog") == Some(&Value::Bool(true));
+                if by_watchdog && !books.evicted.contains(&name) {
+                    books.evicted.push(name);
+                }
             }
             "terminated" => {
                 ensure!(text(record, "outcome") == "exited", "it did not end in time: {record}");
@@ -163,6 +168,17 @@ mod tests {
             records.remove(left_out);
             assert!(audit(&records, &played).is_err(), "without {left_out}");
         }
+    }
+
+    #[test]
+    fn whom_the_watchdog_killed_was_chosen_by_the_last_ranking_and_has_an_end_too() {
+        let played = ["default/a".to_owned()];
+        let mut records = whole();
+        records.remove(1);
+        records[1]["byWatchdog"] = json!(true);
+        assert_eq!(audit(&records, &played).unwrap().evicted, played);
+        records.remove(2);
+        assert!(audit(&records, &played).is_err());
     }
 
     #[test]
