@@ -99,10 +99,10 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
     let acted = agent.wait("evicted");
     assert_eq!(acted["byWatchdog"], true, "{acted}");
     assert!(acted["workload"]["name"].is_string(), "it is told by name whom it killed: {acted}");
-    let departed = agent.wait("departed");
+    let departed = agent.wait("terminated");
     assert_eq!(
-        (&departed["workload"]["name"], &departed["fate"]),
-        (&acted["workload"]["name"], &"gone".into())
+        (&departed["workload"]["name"], &departed["outcome"]),
+        (&acted["workload"]["name"], &"exited".into())
     );
     agent.kill();
 }
@@ -291,7 +291,7 @@ fn who_has_ended_when_it_is_to_be_killed_departs_and_costs_nobody_else() {
         std::fs::write(node.proc().join("loadavg"), text).unwrap();
     };
     tasks(29_000);
-    let asked = agent.wait("acted");
+    let asked = agent.wait("evicted");
     assert_eq!(asked["method"], "terminate", "{asked}");
     bomb.set("cgroup.events", "populated 0\nfrozen 0\n");
     bomb.lists("\n");
@@ -299,10 +299,11 @@ fn who_has_ended_when_it_is_to_be_killed_departs_and_costs_nobody_else() {
     assert_eq!(killed["workload"]["name"], "/apps/bomb", "{killed}");
     tasks(200);
     bomb.set("pids.current", "0\n");
-    agent.wait("recovered");
+    agent.wait("pressureRelieved");
     let records = agent.stop();
-    let ends: Vec<&Value> = records.iter().filter(|record| record["event"] == "departed").collect();
-    let gone = ends.iter().filter(|end| end["fate"] == "gone");
+    let ends: Vec<&Value> =
+        records.iter().filter(|record| record["event"] == "terminated").collect();
+    let gone = ends.iter().filter(|end| end["outcome"] == "exited");
     assert_eq!(gone.count(), 1, "{records:#?}");
     assert!(ends.iter().all(|end| end["workload"]["name"] == "/apps/bomb"), "{ends:?}");
     assert!(!web.is_killed());
