@@ -109,7 +109,7 @@ fn documentation() -> Result<()> {
     sh::run(doc.args(["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"]))
 }
 
-/// Invariants 1 and 4 of ARCHITECTURE.md: who may depend on what.
+/// Invariants 1 and 4 of ARCHITECTURE.md: who may depend on what; and what an edit of the agent does not rebuild.
 fn boundaries() -> Result<()> {
     for (name, may_have) in [
         ("ebb-model", &["ebb-model"][..]),
@@ -137,6 +137,15 @@ fn boundaries() -> Result<()> {
         ["ebb-cri", "ebb-tests"].contains(&user.as_str()) || user.starts_with("tonic-")
     });
     ensure!(client_only, "only ebb-cri may name tonic, but so do {users:?}");
+    for name in ["kube", "k8s-openapi"] {
+        let users = users_of(name)?;
+        let client_only = users
+            .iter()
+            .all(|user| user == "ebb-kube" || user.starts_with("kube-") || user == "kube");
+        ensure!(client_only, "only ebb-kube may name {name}, but so do {users:?}");
+    }
+    let agent = below("ebb-agent", &[])?;
+    ensure!(!agent.contains("ebb-kube"), "the node's loop is built without a client of Kubernetes");
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
     let modules: BTreeSet<PathBuf> =
         files.iter().map(|f| f.with_extension("")).map(module).collect();
