@@ -230,7 +230,7 @@ fn remembered(dir: &std::path::Path) -> Result<(Option<Records>, Evicted), Strin
         Ok((store.load(now)?, store.load_evicted()?))
     };
     load().map_err(|error: StoreError| {
-        format!("when images were last in use, and which pods were ended, is not known: {error}")
+        format!("when images were last in use, and which pods were evicted, is unknown: {error}")
     })
 }
 

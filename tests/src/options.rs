@@ -30,7 +30,7 @@ These stand under `ebb: { cgroups: … }`, whatever the mode; [operating.md](ope
 const CGROUPS: [(&str, &str); 12] = [
     (
         "mode",
-        "What `ebb run` does about cgroups of pods: `off`, `audit` (report what differs from the plan), `enforce` (write it). Apart from `--enforce`, which is about evicting workloads.",
+        "What `ebb run` does about cgroups of pods: `off`, `audit` (report what differs from the plan), `enforce` (write it). Without `--enforce`, `enforce` only says what it would do.",
     ),
     (
         "beside",

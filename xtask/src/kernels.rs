@@ -110,7 +110,7 @@ mod tests {
 
     fn answer(kernel: &str, by: &str, status: &str) -> (String, String, Answer) {
         let finding = Finding {
-            what: "end a workload".into(),
+            what: "kill a workload".into(),
             status: status.into(),
             source: by.into(),
             advice: Some("a reason".into()),
@@ -126,7 +126,7 @@ mod tests {
             answer("7", "cgroup.kill", "live"),
         ];
         let text = render(&answers);
-        assert!(text.contains("| end a workload | signals (degraded: a reason) | 5.10 |\n"));
-        assert!(text.contains("| end a workload | cgroup.kill | 6.1, 7 |\n"));
+        assert!(text.contains("| kill a workload | signals (degraded: a reason) | 5.10 |\n"));
+        assert!(text.contains("| kill a workload | cgroup.kill | 6.1, 7 |\n"));
     }
 }

@@ -272,9 +272,9 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     agent.missing.extend(wakers.missing().iter().cloned());
     agent.begin(&wakers, &mut understudy);
     drop(understudy);
-    agent.release_all(&janitor, "an earlier run left it slowed down or stopped: undone");
+    agent.release_all(&janitor, "an earlier run left it throttled or frozen: released");
     agent.until_told_to_stop(wakers).await;
-    agent.release_all(&janitor, "no longer slowed down or stopped");
+    agent.release_all(&janitor, "released: no longer throttled or frozen");
     if let Some(memory) = agent.memory.take() {
         memory.finish(agent.history.images.as_ref(), agent.state.pods().evicted());
     }
@@ -532,7 +532,7 @@ impl Agent {
                     }
                 }
                 Err(error) => {
-                    let what = format!("cgroups of pods are not kept: {error:#}");
+                    let what = format!("cgroups of pods are not reconciled: {error:#}");
                     self.reporter.tell(&Record::Degraded { what });
                 }
             },
@@ -551,6 +551,6 @@ impl Agent {
             return None;
         };
         let rule = "with mode: kubernetes nothing but pods may be ended";
-        Some(format!("pods: {rule}, and {why}; nobody is ended"))
+        Some(format!("pods: {rule}, and {why}; nobody is evicted"))
     }
 }

@@ -282,7 +282,7 @@ fn name(
             pod.and_then(id_at).ok_or(Trouble::Passing)?
         }
         Target::Process { .. } => {
-            let why = "it ends cgroups, and workloads are processes here";
+            let why = "it kills cgroups, and workloads are processes here";
             return Err(Trouble::Lasting(why.into()));
         }
     };
@@ -324,7 +324,7 @@ fn gauge(measure: Measure) -> Gauge {
 /// What is missing, for people.
 pub fn open(lease: Duration, mode: Mode, host: &HostSupport) -> Result<Arming, String> {
     if mode == Mode::DryRun {
-        return Err("the reflex: a dry run ends nobody".into());
+        return Err("the reflex: a dry run evicts nobody".into());
     }
     let reflex = Reflex::open(host).map_err(|why| format!("the reflex: {why}"))?;
     Ok(Arming::new(reflex, lease))

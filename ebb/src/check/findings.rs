@@ -185,7 +185,7 @@ fn usage(facts: &Facts) -> Finding {
 }
 
 fn reflex(facts: &Facts) -> Finding {
-    let what = "end a workload while ebb is held up";
+    let what = "kill a workload while ebb is held up";
     match &facts.reflex {
         Ok(()) => Finding {
             what,
@@ -205,7 +205,7 @@ fn reflex(facts: &Facts) -> Finding {
 }
 
 fn ending(facts: &Facts) -> Finding {
-    let what = "end a workload";
+    let what = "kill a workload";
     if !facts.may_kill {
         return Finding {
             what,
@@ -255,7 +255,7 @@ fn advice(facts: &Facts, fact: Fact) -> String {
 
 /// Whether ebb cannot do its job without it.
 pub(super) fn is_needed(finding: &Finding) -> bool {
-    finding.what == "end a workload"
+    finding.what == "kill a workload"
 }
 
 #[cfg(test)]
@@ -345,7 +345,7 @@ mod tests {
         let findings = findings(&facts);
         for (what, by) in [
             ("read what workloads use", "files of each workload"),
-            ("end a workload while ebb is held up", "a watchdog thread"),
+            ("kill a workload while ebb is held up", "a watchdog thread"),
         ] {
             let finding = find(&findings, what);
             assert_eq!((finding.status, finding.source.as_str()), (Status::Degraded, by));
@@ -377,7 +377,7 @@ mod tests {
         let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
         facts.may_kill = false;
         let findings = findings(&facts);
-        let finding = find(&findings, "end a workload");
+        let finding = find(&findings, "kill a workload");
         assert_eq!(finding.status, Status::Unavailable);
         assert!(is_needed(finding));
     }
