@@ -36,17 +36,18 @@ impl Collector {
         }
     }
 
-    fn target(&self, resource: &Resource, namespace: Option<String>, name: String) -> Option<Target> {
+    fn target(
+        &self,
+        resource: &Resource,
+        namespace: Option<String>,
+        name: String,
+    ) -> Option<Target> {
         let of = self.catalogue.get(resource)?.clone();
         Some(Target { of, namespace, name })
     }
 
     /// Sends a request; what it comes to returns as an input.
-    fn send(
-        &mut self,
-        now: Instant,
-        request: impl Future<Output = Finished> + Send + 'static,
-    ) {
+    fn send(&mut self, now: Instant, request: impl Future<Output = Finished> + Send + 'static) {
         self.requests.sent(now);
         let done = self.done.clone();
         tokio::spawn(async move {
@@ -177,8 +178,7 @@ impl Collector {
             }
             Finished::Owner(key, Ok(answer)) => {
                 self.lookups.remove(&key);
-                let is_there =
-                    matches!(&answer, OwnerAnswer::Found { uid, .. } if *uid == key.uid);
+                let is_there = matches!(&answer, OwnerAnswer::Found { uid, .. } if *uid == key.uid);
                 if is_there {
                     self.believe(key.uid.clone(), now);
                 }
@@ -186,7 +186,10 @@ impl Collector {
                 self.mark(changed);
             }
             Finished::Owner(key, Err(failure)) => {
-                self.complain(&format!("owner {} {} could not be looked up: {failure}", key.kind, key.name));
+                self.complain(&format!(
+                    "owner {} {} could not be looked up: {failure}",
+                    key.kind, key.name
+                ));
                 self.lookups.remove(&key);
                 // Its dependents ask again by then.
                 self.believed.push_front((now + NO_ANSWER, key.uid));
@@ -203,7 +206,13 @@ impl Collector {
                     Err(failure) => (Outcome::Failed, Some(failure.to_string())),
                 };
                 let act = Act::WarnInvalidNamespace;
-                self.recorder.say(crate::record::Record::Act { act, outcome, object: named, why, error });
+                self.recorder.say(crate::record::Record::Act {
+                    act,
+                    outcome,
+                    object: named,
+                    why,
+                    error,
+                });
             }
         }
     }
@@ -301,7 +310,8 @@ async fn carry_out(
             api.remove_finalizer(at, object, finalizer, on).await
         }
         Verdict::Unblock { .. } => {
-            let open = |o: &OwnerReference| OwnerReference { block_owner_deletion: false, ..o.clone() };
+            let open =
+                |o: &OwnerReference| OwnerReference { block_owner_deletion: false, ..o.clone() };
             let owners: Vec<OwnerReference> = object.owners.iter().map(open).collect();
             api.set_owners(at, &owners, on).await
         }

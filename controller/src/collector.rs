@@ -110,9 +110,10 @@ impl Collector {
     pub(crate) fn lead(&mut self, leadership: Leadership, now: Instant) {
         let (was, is) = (self.leadership.may_act(now), leadership.may_act(now));
         let is_news = match (&self.leadership, &leadership) {
-            (Leadership::Standby { holder: a, error: e }, Leadership::Standby { holder: b, error: f }) => {
-                a != b || e.is_some() != f.is_some()
-            }
+            (
+                Leadership::Standby { holder: a, error: e },
+                Leadership::Standby { holder: b, error: f },
+            ) => a != b || e.is_some() != f.is_some(),
             _ => was != is,
         };
         if is_news && leadership != Leadership::Alone {
@@ -172,7 +173,9 @@ impl Collector {
         *self.status.lock().verdicts.entry(word(&verdict)).or_default() += 1;
         match &verdict {
             Verdict::Delete { .. } | Verdict::DropOwners { .. } => self.warn(uid),
-            Verdict::ConfirmOwner(_) | Verdict::Unknown(Doubt::NamespacedOwner(_)) => self.warn(uid),
+            Verdict::ConfirmOwner(_) | Verdict::Unknown(Doubt::NamespacedOwner(_)) => {
+                self.warn(uid)
+            }
             _ => {}
         }
         match verdict {

@@ -68,7 +68,8 @@ pub(crate) async fn take_part(
             match election.next(sent) {
                 Step::Wait(wait) => (pause, must_read) = (wait, true),
                 Step::Put(record) => {
-                    let put = api.put_lease(&namespace, LEASE_NAME, &record, wall(), DEADLINE).await;
+                    let put =
+                        api.put_lease(&namespace, LEASE_NAME, &record, wall(), DEADLINE).await;
                     match put {
                         Ok(record) => {
                             election.written(record, sent);

@@ -89,7 +89,8 @@ impl Pods {
     /// A new list of pods or nodes has these and no others.
     pub(crate) fn listed(&mut self, of: &Resource, uids: &BTreeSet<Uid>) {
         if *of == core("Pod") {
-            let gone: Vec<Uid> = self.at.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
+            let gone: Vec<Uid> =
+                self.at.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
             gone.iter().for_each(|uid| self.gone(uid));
         } else if *of == core("Node") {
             self.nodes.retain(|_, (uid, _)| uids.contains(uid));
@@ -145,7 +146,9 @@ impl Pods {
             Reason::Orphaned => format!("node {node} no longer exists"),
             Reason::Unscheduled => "it is terminating and was never scheduled".to_owned(),
             Reason::Namespace => "its namespace has more terminated pods than its limit".to_owned(),
-            Reason::Controller => "its controller has more terminated pods than its limit".to_owned(),
+            Reason::Controller => {
+                "its controller has more terminated pods than its limit".to_owned()
+            }
             Reason::Age => "it was terminated longer ago than the limit".to_owned(),
             Reason::EvictedAge => "it was evicted longer ago than the limit".to_owned(),
         };
@@ -166,9 +169,8 @@ impl Collector {
         if !self.config.collectors.pods || self.pods.wake_at(now).is_none_or(|at| at > now) {
             return;
         }
-        let is_synced = |of: &str| {
-            matches!(self.graph.resource(&core(of)), Some((_, State::Synced)))
-        };
+        let is_synced =
+            |of: &str| matches!(self.graph.resource(&core(of)), Some((_, State::Synced)));
         let is_ignored = self.config.exclusions.resources.contains(&core("Pod"));
         self.pods.is_due = false;
         (self.pods.last, self.pods.due) = (Some(now), None);
@@ -177,8 +179,7 @@ impl Collector {
             return;
         }
         let time = self.pods.time(now);
-        let nodes =
-            self.pods.nodes.iter().map(|(name, (_, node))| (name.clone(), *node)).collect();
+        let nodes = self.pods.nodes.iter().map(|(name, (_, node))| (name.clone(), *node)).collect();
         let round = self.pods.rules.collect(&self.pods.pods, &nodes, time);
         self.pods.due =
             round.due.map(|due| now + Duration::from_millis(due.0.saturating_sub(time.0).max(1)));

@@ -6,9 +6,9 @@ use ebb_policy_cluster::Object;
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::Arc;
 
 /// How records are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +169,9 @@ impl fmt::Display for Record {
                 ("synced", _) => write!(f, "{resource} is watched again"),
                 (state, _) => write!(f, "{resource} {state}"),
             },
-            Self::Leader { acts: true, .. } => write!(f, "this controller holds the Lease and acts"),
+            Self::Leader { acts: true, .. } => {
+                write!(f, "this controller holds the Lease and acts")
+            }
             Self::Leader { acts: false, holder, error } => {
                 write!(f, "standby: ")?;
                 match (holder, error) {
@@ -178,7 +180,9 @@ impl fmt::Display for Record {
                     (None, None) => write!(f, "the Lease is not held"),
                 }
             }
-            Self::Lost { records } => write!(f, "{records} records were lost: nobody read them in time"),
+            Self::Lost { records } => {
+                write!(f, "{records} records were lost: nobody read them in time")
+            }
             Self::Stopped => write!(f, "stopped"),
         }
     }
@@ -217,7 +221,10 @@ const WAITING: usize = 10_000;
 
 impl Recorder {
     /// A recorder, and the thread that writes until all recorders are gone.
-    pub(crate) fn start(format: Format, out: impl Write + Send + 'static) -> (Self, std::thread::JoinHandle<()>) {
+    pub(crate) fn start(
+        format: Format,
+        out: impl Write + Send + 'static,
+    ) -> (Self, std::thread::JoinHandle<()>) {
         let (to, from) = sync_channel(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&lost);
@@ -232,7 +239,12 @@ impl Recorder {
     }
 }
 
-fn write_all(format: Format, mut out: impl Write, from: &Receiver<(u64, Record)>, lost: &AtomicU64) {
+fn write_all(
+    format: Format,
+    mut out: impl Write,
+    from: &Receiver<(u64, Record)>,
+    lost: &AtomicU64,
+) {
     while let Ok((time, record)) = from.recv() {
         let is_written = write_one(format, &mut out, time, &record).is_ok();
         let records = lost.swap(0, Ordering::Relaxed);
@@ -255,7 +267,12 @@ struct Line<'a> {
     message: String,
 }
 
-fn write_one(format: Format, out: &mut impl Write, time: u64, record: &Record) -> std::io::Result<()> {
+fn write_one(
+    format: Format,
+    out: &mut impl Write,
+    time: u64,
+    record: &Record,
+) -> std::io::Result<()> {
     let message = record.to_string();
     match format {
         Format::Text => writeln!(out, "{}", name::line(&message))?,
@@ -268,7 +285,11 @@ fn write_one(format: Format, out: &mut impl Write, time: u64, record: &Record) -
 }
 
 /// A kind's record.
-pub(crate) fn resource(of: &ebb_policy_cluster::Resource, state: &'static str, why: Option<String>) -> Record {
+pub(crate) fn resource(
+    of: &ebb_policy_cluster::Resource,
+    state: &'static str,
+    why: Option<String>,
+) -> Record {
     Record::Resource { resource: name::resource(of), state, why }
 }
 

@@ -53,8 +53,7 @@ pub async fn run(
     recorder.say(Record::Started { server: api.server().to_owned(), mode });
     let (to_watches, watches) = mpsc::channel(64);
     let (to_done, done) = mpsc::unbounded_channel();
-    let (tell, leadership) =
-        watch::channel(Leadership::Standby { holder: None, error: None });
+    let (tell, leadership) = watch::channel(Leadership::Standby { holder: None, error: None });
     let (stop_election, stopped) = oneshot::channel();
     let election = match &config.lease_namespace {
         // Who changes nothing needs no permission to.

@@ -76,13 +76,20 @@ impl Inner {
         let mut out = String::new();
         let mut gauge = |name: &str, help: &str, value: usize| {
             // Writing into a String cannot fail.
-            _ = write!(out, "# TYPE ebb_controller_{name} gauge\n# HELP ebb_controller_{name} {help}\nebb_controller_{name} {value}\n");
+            _ = write!(
+                out,
+                "# TYPE ebb_controller_{name} gauge\n# HELP ebb_controller_{name} {help}\nebb_controller_{name} {value}\n"
+            );
         };
         gauge("objects", "Objects in the graph.", self.objects);
         gauge("queued", "Objects and look-ups that wait for their turn.", self.queued);
         gauge("requests_in_flight", "Requests under way.", self.in_flight);
         gauge("requests_window", "Requests that may be under way.", self.window);
-        gauge("ready", "Whether every watch is synced or known to be broken.", usize::from(self.is_ready));
+        gauge(
+            "ready",
+            "Whether every watch is synced or known to be broken.",
+            usize::from(self.is_ready),
+        );
         gauge("leading", "Whether this process may act.", usize::from(self.is_leading));
         self.write_resources(&mut out, now);
         out.push_str("# TYPE ebb_controller_verdicts counter\n# HELP ebb_controller_verdicts Verdicts by kind.\n");
@@ -91,15 +98,24 @@ impl Inner {
         }
         out.push_str("# TYPE ebb_controller_requests counter\n# HELP ebb_controller_requests Requests by verb and code.\n");
         for ((verb, code), count) in requests {
-            _ = writeln!(out, "ebb_controller_requests_total{{verb=\"{verb}\",code=\"{code}\"}} {count}");
+            _ = writeln!(
+                out,
+                "ebb_controller_requests_total{{verb=\"{verb}\",code=\"{code}\"}} {count}"
+            );
         }
         out.push_str("# TYPE ebb_controller_act_seconds histogram\n# UNIT ebb_controller_act_seconds seconds\n# HELP ebb_controller_act_seconds From the event that made an act due to its good answer.\n");
         let mut count = 0;
-        for (bound, more) in BOUNDS.iter().map(f64::to_string).chain(["+Inf".into()]).zip(self.buckets) {
+        for (bound, more) in
+            BOUNDS.iter().map(f64::to_string).chain(["+Inf".into()]).zip(self.buckets)
+        {
             count += more;
             _ = writeln!(out, "ebb_controller_act_seconds_bucket{{le=\"{bound}\"}} {count}");
         }
-        _ = writeln!(out, "ebb_controller_act_seconds_count {count}\nebb_controller_act_seconds_sum {}", self.seconds);
+        _ = writeln!(
+            out,
+            "ebb_controller_act_seconds_count {count}\nebb_controller_act_seconds_sum {}",
+            self.seconds
+        );
         out.push_str("# EOF\n");
         out
     }
@@ -108,17 +124,29 @@ impl Inner {
         out.push_str("# TYPE ebb_controller_resource_synced gauge\n# HELP ebb_controller_resource_synced Whether a kind's watch shows all of it.\n");
         for (resource, (state, _)) in &self.resources {
             let synced = u8::from(*state == State::Synced);
-            _ = writeln!(out, "ebb_controller_resource_synced{{resource=\"{}\"}} {synced}", name::resource(resource));
+            _ = writeln!(
+                out,
+                "ebb_controller_resource_synced{{resource=\"{}\"}} {synced}",
+                name::resource(resource)
+            );
         }
         out.push_str("# TYPE ebb_controller_resource_broken gauge\n# HELP ebb_controller_resource_broken Whether a kind cannot be listed or watched.\n");
         for (resource, (state, _)) in &self.resources {
             let broken = u8::from(matches!(state, State::Broken { .. }));
-            _ = writeln!(out, "ebb_controller_resource_broken{{resource=\"{}\"}} {broken}", name::resource(resource));
+            _ = writeln!(
+                out,
+                "ebb_controller_resource_broken{{resource=\"{}\"}} {broken}",
+                name::resource(resource)
+            );
         }
         out.push_str("# TYPE ebb_controller_resource_quiet_seconds gauge\n# UNIT ebb_controller_resource_quiet_seconds seconds\n# HELP ebb_controller_resource_quiet_seconds Since a kind's watch last reported.\n");
         for (resource, (_, heard)) in &self.resources {
             let quiet = now.duration_since(*heard).as_secs();
-            _ = writeln!(out, "ebb_controller_resource_quiet_seconds{{resource=\"{}\"}} {quiet}", name::resource(resource));
+            _ = writeln!(
+                out,
+                "ebb_controller_resource_quiet_seconds{{resource=\"{}\"}} {quiet}",
+                name::resource(resource)
+            );
         }
     }
 }

@@ -10,7 +10,8 @@ pub(crate) fn why(graph: &Graph, object: &Object, verdict: &Verdict) -> String {
     let owners = graph.explain(&object.uid).map(|e| e.owners).unwrap_or_default();
     match verdict {
         Verdict::Delete { .. } => {
-            let all: Vec<String> = owners.iter().map(|owner| standing(graph, object, owner)).collect();
+            let all: Vec<String> =
+                owners.iter().map(|owner| standing(graph, object, owner)).collect();
             all.join(", ")
         }
         Verdict::DropOwners { owners: dropped, .. } => {

@@ -85,8 +85,7 @@ impl Api {
         if !body.is_empty() {
             request = request.header("content-type", content_type);
         }
-        let request =
-            request.body(Body::from(body)).map_err(|e| Failure::Answer(e.to_string()))?;
+        let request = request.body(Body::from(body)).map_err(|e| Failure::Answer(e.to_string()))?;
         let sent = timeout(deadline, self.client.send(request)).await;
         let code = match &sent {
             Ok(Ok(response)) => response.status().as_u16().to_string(),

@@ -72,7 +72,8 @@ impl Catalogue {
         let differs = |resource: &Resource, known: &ApiResource, other: &BTreeMap<_, _>| {
             other.get(resource) != Some(known)
         };
-        let removed = self.resources.iter().filter(|(r, known)| differs(r, known, &found.resources));
+        let removed =
+            self.resources.iter().filter(|(r, known)| differs(r, known, &found.resources));
         let removed = removed.map(|(resource, _)| resource.clone()).collect();
         let added = found.resources.iter().filter(|(r, new)| differs(r, new, &self.resources));
         let added = added.map(|(_, new)| new.clone()).collect();

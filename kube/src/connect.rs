@@ -17,7 +17,10 @@ pub struct ConnectError(String);
 ///
 /// # Errors
 /// A file cannot be read, lacks the context or cluster, or has keys that do not fit; or there is neither file nor service account.
-pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Api, ConnectError> {
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Api, ConnectError> {
     let file = kubeconfig.map(Path::to_owned).or_else(usual_file);
     let mut config = match &file {
         Some(file) => of_file(file, context).await?,

@@ -32,8 +32,10 @@ const SILENCE: Duration = Duration::from_secs(150);
 const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// How much of each object is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,8 @@ pub async fn watch(
     id: u64,
     out: mpsc::Sender<(u64, Event)>,
 ) {
-    let mut watch = Watch { api, of, content, id, out, version: None, broken: None, pauses: 0, is_first: true };
+    let mut watch =
+        Watch { api, of, content, id, out, version: None, broken: None, pauses: 0, is_first: true };
     while watch.step(&lists).await.is_ok() {}
 }
 
@@ -135,8 +138,7 @@ impl Watch {
     }
 
     async fn pause(&mut self, failure: &Failure) -> Result<(), Closed> {
-        let (since, at, is_told) =
-            *self.broken.get_or_insert((Instant::now(), time::now(), false));
+        let (since, at, is_told) = *self.broken.get_or_insert((Instant::now(), time::now(), false));
         if !is_told && (self.version.is_none() || since.elapsed() >= RESUME) {
             self.broken = Some((since, at, true));
             self.tell(Event::Broken { since: at, why: failure.to_string() }).await?;
@@ -169,7 +171,7 @@ impl Watch {
             let kind = &self.of.kind;
             let is_whole = self.content == Content::Whole;
             let seen: Vec<Seen> =
-                page.items.into_iter().map(|item| seen(item, kind, is_whole)).collect();
+                page.items.into_iter().flatten().map(|item| seen(item, kind, is_whole)).collect();
             if !is_first {
                 uids.extend(seen.iter().map(|seen| seen.object.uid.clone()));
             }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// The field of an Event and of its source: who wrote it.
 const COMPONENT: &str = "ebb-controller";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// What a call is about.
 #[derive(Debug, Clone)]
@@ -245,7 +246,8 @@ mod tests {
 
     fn reply(code: u16, name: Option<&str>) -> Reply {
         let details = name.map(|name| json!({ "name": name }));
-        let body = json!({ "kind": "Status", "message": "m", "details": details.unwrap_or(json!({})) });
+        let body =
+            json!({ "kind": "Status", "message": "m", "details": details.unwrap_or(json!({})) });
         Reply::of(Err(Failure::of(code, body.to_string().as_bytes(), Some(3))), "web")
     }
 

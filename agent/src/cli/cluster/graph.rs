@@ -162,8 +162,7 @@ fn lines(cluster: &Cluster, uid: &Uid, cascade: Option<&Cascade>) -> Vec<String>
     if let Some(object) = cluster.graph.object(uid) {
         let owners = object.owners.iter().map(|owner| {
             let is_there = cluster.graph.object(&owner.uid).is_some();
-            let absent =
-                if is_there { String::new() } else { format!(" ({})", cluster.absent()) };
+            let absent = if is_there { String::new() } else { format!(" ({})", cluster.absent()) };
             format!("  owner {} {}{absent}", owner.kind, owner.name)
         });
         lines.extend(owners);

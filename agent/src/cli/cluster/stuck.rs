@@ -140,4 +140,3 @@ fn message(cluster: &Cluster, stuck: &Stuck, now: Time) -> String {
         }
     }
 }
-
