@@ -31,7 +31,7 @@ pub async fn list_all(api: &Api) -> Result<Listed, Failure> {
             loop {
                 match page(api, &of, Content::Metadata, &next).await {
                     Ok(page) => {
-                        let items = page.items.into_iter();
+                        let items = page.items.into_iter().flatten();
                         listed.objects.extend(items.map(|item| seen(item, &of.kind, false).object));
                         next = page.metadata.next;
                     }

@@ -171,7 +171,7 @@ impl Watch {
             let kind = &self.of.kind;
             let is_whole = self.content == Content::Whole;
             let seen: Vec<Seen> =
-                page.items.into_iter().map(|item| seen(item, kind, is_whole)).collect();
+                page.items.into_iter().flatten().map(|item| seen(item, kind, is_whole)).collect();
             if !is_first {
                 uids.extend(seen.iter().map(|seen| seen.object.uid.clone()));
             }

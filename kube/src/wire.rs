@@ -26,8 +26,8 @@ pub struct Seen {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct List {
     pub(crate) metadata: ListMetadata,
-    #[serde(default = "Vec::new")]
-    pub(crate) items: Vec<Item>,
+    /// Some servers write `null` for none.
+    pub(crate) items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -217,5 +217,45 @@ fn node(spec: &Spec, status: &Status) -> pods::Node {
     pods::Node {
         ready: status.conditions.iter().flatten().any(|c| c.of == "Ready" && c.status == "True"),
         out_of_service: spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_nothing_may_be_null() {
+        let list: List =
+            serde_json::from_str(r#"{"metadata":{"resourceVersion":"7"},"items":null}"#).unwrap();
+        assert!(list.items.is_none());
+        assert_eq!((&*list.metadata.resource_version, &*list.metadata.next), ("7", ""));
+    }
+
+    #[test]
+    fn a_pod_is_read_with_what_its_collector_needs() {
+        let text = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"3","deletionTimestamp":"2026-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds":0,"labels":{"ebb.dev/hold":"true"},
+            "ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"j","uid":"o","controller":true}]},
+            "spec":{"nodeName":"x"},"status":{"phase":"Failed","reason":"Evicted"}}"#;
+        let item: Item = serde_json::from_str(text).unwrap();
+        let seen = seen(item, &Kind::new("v1", "Pod"), true);
+        let pod = seen.pod.unwrap();
+        assert_eq!(
+            (pod.node.as_deref(), pod.phase, pod.evicted),
+            (Some("x"), pods::Phase::Failed, true)
+        );
+        assert_eq!((pod.grace_seconds, pod.held, seen.object.held), (Some(0), true, true));
+        assert!(pod.controller.is_some_and(|(kind, _)| kind.kind == "Job"));
+        assert!(
+            seen.object.deleting_since.is_some() && !seen.object.owners[0].block_owner_deletion
+        );
+    }
+
+    #[test]
+    fn content_of_another_form_than_a_pods_is_no_error() {
+        let text = r#"{"metadata":{"name":"p","uid":"u"},"spec":{"taints":3},"status":7}"#;
+        let item: Item = serde_json::from_str(text).unwrap();
+        assert_eq!(seen(item, &Kind::new("x/v1", "Gadget"), false).pod, None);
     }
 }
