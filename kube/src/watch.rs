@@ -209,9 +209,8 @@ impl Watch {
             Ok(response) => response.into_body(),
             Err(failure) => return Ok(Err(failure)),
         };
-        match self.broken.take() {
-            Some((_, _, true)) => self.tell(Event::Resumed).await?,
-            _ => {}
+        if let Some((_, _, true)) = self.broken.take() {
+            self.tell(Event::Resumed).await?;
         }
         let began = Instant::now();
         let mut has_bookmarks = false;
