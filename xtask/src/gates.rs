@@ -137,6 +137,11 @@ fn boundaries() -> Result<()> {
         ["ebb-cri", "ebb-tests"].contains(&user.as_str()) || user.starts_with("tonic-")
     });
     ensure!(client_only, "only ebb-cri may name tonic, but so do {users:?}");
+    for name in ["kube", "k8s-openapi"] {
+        let users = users_of(name)?;
+        let client_only = users.iter().all(|user| user == "ebb-kube" || user.starts_with("kube"));
+        ensure!(client_only, "only ebb-kube may name {name}, but so do {users:?}");
+    }
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
     let modules: BTreeSet<PathBuf> =
         files.iter().map(|f| f.with_extension("")).map(module).collect();
