@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(requests.hold(&uid, Duration::ZERO, start), 1);
         assert!(requests.is_held(&uid, start));
         let soon = start + Duration::from_secs(1);
-        assert_eq!(requests.again(soon), [uid.clone()]);
+        assert!(requests.again(soon).contains(&uid));
         assert!(!requests.is_held(&uid, soon));
         assert_eq!(requests.hold(&uid, Duration::from_secs(20), soon), 2);
         assert!(requests.is_held(&uid, soon + Duration::from_secs(19)));

@@ -66,7 +66,7 @@ impl Collector {
                 return;
             }
         };
-        let difference = self.catalogue.update(found);
+        let difference = self.catalogue.update(found, Instant::now());
         for resource in difference.removed {
             self.watches.stop(&resource);
             self.set(&resource, None);

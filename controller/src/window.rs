@@ -10,8 +10,8 @@ const LEAST: f64 = 1.0;
 const MOST: f64 = 48.0;
 /// How long a fastest answer counts.
 const MEMORY: Duration = Duration::from_secs(60);
-/// What an answer may take beyond twice the fastest one.
-const SLACK: Duration = Duration::from_millis(5);
+/// What answers may take, on the whole, beyond twice the fastest one.
+const SLACK: Duration = Duration::from_millis(10);
 
 /// How an answer speaks of the API server's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct Window {
     /// Whether no sign of load has come yet: each answer lets one more in.
     is_new: bool,
     fastest: [Option<Duration>; 2],
+    /// What answers take of late: one slow answer among many is no load.
+    usual: Option<Duration>,
     rotated: Instant,
     cut: Option<Instant>,
     closed_until: Option<Instant>,
@@ -40,6 +42,7 @@ impl Window {
             limit: FIRST,
             is_new: true,
             fastest: [None; 2],
+            usual: None,
             rotated: now,
             cut: None,
             closed_until: None,
@@ -79,8 +82,10 @@ impl Window {
                 let fastest = self.fastest[0].map_or(took, |fastest| fastest.min(took));
                 self.fastest[0] = Some(fastest);
                 let fastest = self.fastest[1].map_or(fastest, |old| old.min(fastest));
-                if took > fastest * 2 + SLACK {
-                    self.shrink(0.9, took, now);
+                let usual = self.usual.map_or(took, |usual| (usual * 7 + took) / 8);
+                self.usual = Some(usual);
+                if usual > fastest * 2 + SLACK {
+                    self.shrink(0.9, usual, now);
                 } else if in_flight * 2 >= self.size(now) {
                     let more = if self.is_new { 1.0 } else { 1.0 / self.limit };
                     self.limit = (self.limit + more).min(MOST);

@@ -79,7 +79,7 @@ fn usual_file() -> Option<PathBuf> {
 
 /// An error with all that is below it, each part once.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let mut text = error.to_string().trim_start_matches("ServiceError: ").to_owned();
     let mut below = error.source();
     while let Some(error) = below {
         let more = error.to_string();
