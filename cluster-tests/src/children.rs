@@ -76,11 +76,13 @@ impl Child {
 
     /// The end of what it wrote.
     pub(crate) fn last_words(&self) -> String {
-        let errors = self.log.with_extension("err");
-        let text = fs::read_to_string(&errors).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let last = lines.iter().skip(lines.len().saturating_sub(5)).copied();
-        format!("{}: {}", errors.display(), last.collect::<Vec<_>>().join(" / "))
+        let last = |path: &Path| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines.iter().skip(lines.len().saturating_sub(5)).copied();
+            last.collect::<Vec<_>>().join(" / ")
+        };
+        format!("{}: {} / {}", self.name, last(&self.log), last(&self.log.with_extension("err")))
     }
 
     /// Asks the program to end, and waits for it.

@@ -15,7 +15,7 @@ use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::wait;
 use fastrand::Rng;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -134,10 +134,10 @@ impl<'a> Play<'a> {
         Ok(self.actors.into_iter().map(|actor| actor.trace).collect())
     }
 
-    /// Waits until nothing changes any more, and not either when the collector looks again at all that wait.
+    /// Waits until nothing changes any more, and not either when the collector looks again at what it may have left.
     ///
-    /// kube-controller-manager deletes what comes to be a dependent of an object that waits for its dependents only when
-    /// it looks at that object again: when a dependent goes, or at its next start.
+    /// kube-controller-manager looks at what comes to be a dependent of an object that waits for its dependents only
+    /// when something else makes it look, or at its next start; ebb looks at once.
     fn settle_all(&self) -> Result<BTreeMap<String, Vec<String>>> {
         let mut left = self.settle()?;
         loop {
@@ -150,23 +150,38 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Makes and deletes a dependent of each object that waits for its dependents.
+    /// Makes the collector look again at dependents of objects that wait for their dependents: by one more owner,
+    /// which never was. Either the dependent goes, or it loses this owner again.
     fn nudge(&self) -> Result<()> {
         let mut objects = self.objects()?;
-        objects
-            .retain(|(_, object)| state::line(object).contains("foregroundDeletion terminating"));
+        let waits = |line: &str| line.ends_with("foregroundDeletion terminating");
+        let waiting: BTreeSet<String> = objects
+            .iter()
+            .filter(|(_, object)| waits(&state::line(object)))
+            .map(|(_, object)| object["metadata"]["uid"].to_string())
+            .collect();
+        let owners = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners.cloned().unwrap_or_default()
+        };
+        objects.retain(|(_, object)| {
+            let is_terminating = !object["metadata"]["deletionTimestamp"].is_null();
+            !is_terminating
+                && owners(object).iter().any(|owner| waiting.contains(&owner["uid"].to_string()))
+        });
         all(&mut objects, |(kind, object)| {
             let metadata = &object["metadata"];
-            let path = Kind::Secret.path(metadata["namespace"].as_str().unwrap_or_default());
-            let owner = json!({
-                "apiVersion": kind.api_version(), "kind": kind.name(),
-                "name": metadata["name"], "uid": metadata["uid"],
-            });
-            let nudge = json!({"metadata": {"generateName": "nudge-", "ownerReferences": [owner]}});
-            let made = self.api.create(&path, &nudge)?;
-            let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+            let namespace = metadata["namespace"].as_str().unwrap_or_default();
+            let name = metadata["name"].as_str().unwrap_or_default();
+            let mut owners = owners(object);
+            owners.push(json!({
+                "apiVersion": "v1", "kind": "Secret", "name": "nudge",
+                "uid": format!("nudge-{}", metadata["uid"]),
+            }));
+            let patch = json!({"metadata": {"ownerReferences": owners}});
             // Which the collector may do first.
-            self.api.ask("DELETE", &path, Some(&Policy::Background.options())).map(drop)
+            let path = format!("{}/{name}", kind.path(namespace));
+            self.api.ask("PATCH", &path, Some(&patch)).map(drop)
         })
     }
 
