@@ -9,7 +9,6 @@
 //! One task owns all that is known; everything else sends to it and waits for nothing of it.
 //! What to do with an object is decided in `ebb-policy-cluster`, and how the API server is spoken to in `ebb-kube`.
 
-mod act;
 mod collector;
 mod config;
 mod election;
@@ -21,9 +20,9 @@ mod name;
 mod pods;
 mod record;
 mod requests;
-mod resources;
 mod run;
 mod status;
+mod watches;
 mod why;
 mod window;
 

@@ -1,11 +1,9 @@
 //! The pods and nodes that watches show, and what the pod collector says of them.
 
-use crate::collector::Collector;
-use crate::job::Job;
 use crate::record::Named;
 use ebb_kube::Seen;
 use ebb_policy_cluster::pods::{Collector as Rules, Deletion, Limits, Node, Pod, Reason};
-use ebb_policy_cluster::{Preconditions, Resource, State, Time, Uid};
+use ebb_policy_cluster::{Preconditions, Resource, Time, Uid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -14,20 +12,20 @@ const BETWEEN: Duration = Duration::from_millis(100);
 
 /// All pods and nodes.
 pub(crate) struct Pods {
-    rules: Rules,
-    pods: Vec<Pod>,
+    pub(crate) rules: Rules,
+    pub(crate) pods: Vec<Pod>,
     at: BTreeMap<Uid, usize>,
-    nodes: BTreeMap<String, (Uid, Node)>,
+    pub(crate) nodes: BTreeMap<String, (Uid, Node)>,
     /// Whether something has changed since the last round.
     pub(crate) is_due: bool,
-    last: Option<Instant>,
+    pub(crate) last: Option<Instant>,
     /// When the answer changes by time alone.
-    due: Option<Instant>,
+    pub(crate) due: Option<Instant>,
     /// Pods that are queued, and the version for which a request was answered.
-    queued: BTreeSet<Uid>,
-    sent: BTreeMap<Uid, String>,
+    pub(crate) queued: BTreeSet<Uid>,
+    pub(crate) sent: BTreeMap<Uid, String>,
     /// Nodes that are looked up, or are not to be before then.
-    asked: BTreeMap<String, Option<Instant>>,
+    pub(crate) asked: BTreeMap<String, Option<Instant>>,
     began: (Instant, Time),
 }
 
@@ -49,7 +47,7 @@ impl Pods {
     }
 
     /// The wall's time at the start and what has passed since: a clock that is set must not end a quarantine.
-    fn time(&self, now: Instant) -> Time {
+    pub(crate) fn time(&self, now: Instant) -> Time {
         let passed = now.duration_since(self.began.0).as_millis();
         Time(self.began.1.0 + u64::try_from(passed).unwrap_or_default())
     }
@@ -163,43 +161,7 @@ impl Pods {
     }
 }
 
-impl Collector {
-    /// Asks the rules where something has changed or time has passed.
-    pub(crate) fn collect_pods(&mut self, now: Instant) {
-        if !self.config.collectors.pods || self.pods.wake_at(now).is_none_or(|at| at > now) {
-            return;
-        }
-        let is_synced =
-            |of: &str| matches!(self.graph.resource(&core(of)), Some((_, State::Synced)));
-        let is_ignored = self.config.exclusions.resources.contains(&core("Pod"));
-        self.pods.is_due = false;
-        (self.pods.last, self.pods.due) = (Some(now), None);
-        self.pods.asked.retain(|_, until| until.is_none_or(|until| until > now));
-        if !is_synced("Pod") || !is_synced("Node") || is_ignored || !self.may_act(now) {
-            return;
-        }
-        let time = self.pods.time(now);
-        let nodes = self.pods.nodes.iter().map(|(name, (_, node))| (name.clone(), *node)).collect();
-        let round = self.pods.rules.collect(&self.pods.pods, &nodes, time);
-        self.pods.due =
-            round.due.map(|due| now + Duration::from_millis(due.0.saturating_sub(time.0).max(1)));
-        for name in round.confirm {
-            if !self.pods.asked.contains_key(&name) {
-                self.pods.asked.insert(name.clone(), None);
-                self.requests.queue.push(Uid::new(&name), Job::Node(name));
-            }
-        }
-        for deletion in round.deletions {
-            let on = &deletion.preconditions;
-            let is_sent = self.pods.sent.get(&on.uid) == Some(&on.resource_version);
-            let waits = self.requests.busy.contains(&on.uid) || self.requests.is_held(&on.uid, now);
-            if !is_sent && !waits && self.pods.queued.insert(on.uid.clone()) {
-                self.requests.queue.push(on.uid.clone(), Job::Pod(deletion));
-            }
-        }
-    }
-}
-
-fn core(kind: &str) -> Resource {
+/// A kind of the core group.
+pub(crate) fn core(kind: &str) -> Resource {
     Resource { group: String::new(), kind: kind.to_owned() }
 }

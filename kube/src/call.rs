@@ -1,7 +1,6 @@
 //! One call: a request, a deadline, and an answer or the reason why there is none. Every call is counted by verb and code.
 
-use crate::connect::chain;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;

@@ -1,6 +1,7 @@
 //! Which API server, and as whom: a kubeconfig file with a context, or the service account of the pod.
 
 use crate::call::Api;
+use crate::failure::chain;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
@@ -75,20 +76,6 @@ fn usual_file() -> Option<PathBuf> {
     }
     let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
     file.exists().then_some(file)
-}
-
-/// An error with all that is below it, each part once.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string().trim_start_matches("ServiceError: ").to_owned();
-    let mut below = error.source();
-    while let Some(error) = below {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        below = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -88,6 +88,20 @@ impl Failure {
     }
 }
 
+/// An error with all that is below it, each part once.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string().trim_start_matches("ServiceError: ").to_owned();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        below = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,7 @@
 
 use crate::call::{Api, Call, DEADLINE};
 use crate::catalogue::ApiResource;
-use crate::connect::chain;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::time;
 use crate::wire::{Item, List, Seen, seen};
 use ebb_policy_cluster::{Kind, Time, Uid};

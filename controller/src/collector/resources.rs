@@ -1,60 +1,15 @@
 //! Which kinds are watched: discovery's findings become watches, and what watches report goes into the graph.
 
-use crate::collector::Collector;
+use super::Collector;
 use crate::name;
 use crate::record::resource as record;
 use ebb_kube::{ApiResource, Change, Content, Discovered, Event, Failure, watch};
 use ebb_policy_cluster::{Gone, Resource, Scope, State};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
 
-/// Lists at the same time: a small API server is not to be stormed.
-const LISTS: usize = 6;
 /// What a group that could not be asked counts as: some kind of it that nobody can watch.
 const ANY_KIND: &str = "*";
-
-/// The watches that run.
-#[derive(Debug)]
-pub(crate) struct Watches {
-    running: BTreeMap<u64, (Resource, JoinHandle<()>)>,
-    next: u64,
-    lists: Arc<Semaphore>,
-    to: mpsc::Sender<(u64, Event)>,
-    /// Groups of which a version could not be asked.
-    failed: BTreeMap<String, String>,
-    pub(crate) is_discovered: bool,
-}
-
-impl Watches {
-    pub(crate) fn new(to: mpsc::Sender<(u64, Event)>) -> Self {
-        Self {
-            running: BTreeMap::new(),
-            next: 0,
-            lists: Arc::new(Semaphore::new(LISTS)),
-            to,
-            failed: BTreeMap::new(),
-            is_discovered: false,
-        }
-    }
-
-    fn stop(&mut self, of: &Resource) {
-        self.running.retain(|_, (resource, task)| {
-            let keep = resource != of;
-            if !keep {
-                task.abort();
-            }
-            keep
-        });
-    }
-
-    pub(crate) fn stop_all(&mut self) {
-        self.running.values().for_each(|(_, task)| task.abort());
-        self.running.clear();
-    }
-}
 
 impl Collector {
     /// A discovery's findings: new kinds are watched, those that are gone are forgotten.

@@ -1,6 +1,6 @@
 //! From the queue to the API server and back: what is to be done is decided again when its turn has come.
 
-use crate::collector::Collector;
+use super::Collector;
 use crate::job::{Done, Finished, Job};
 use crate::record::{Act, Named, Outcome};
 use crate::why::why;

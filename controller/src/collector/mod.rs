@@ -1,13 +1,17 @@
 //! All that is known, in one place: the graph, the pods, what is due. Changes go in, verdicts follow, due things are queued.
 
+mod act;
+mod resources;
+mod rounds;
+
 use crate::config::{Config, Mode};
 use crate::job::Job;
 use crate::leader::Leadership;
 use crate::pods::Pods;
 use crate::record::{Act, Named, Outcome, Record, Recorder};
 use crate::requests::Requests;
-use crate::resources::Watches;
 use crate::status::Status;
+use crate::watches::Watches;
 use crate::why::why;
 use ebb_kube::{Api, Catalogue};
 use ebb_policy_cluster::{Doubt, Gone, Graph, OwnerKey, Standing, Uid, Verdict};
