@@ -2,7 +2,7 @@
 use crate::api::Api;
 use crate::children::Child;
 use crate::wait;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -205,7 +205,7 @@ pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
         *port = listener.local_addr().context("a port without a number")?.port();
         held.push(listener);
     }
-    ensure!(held.len() == N, "not enough ports");
+    drop(held);
     Ok(ports)
 }
 
