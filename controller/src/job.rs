@@ -3,7 +3,7 @@
 use crate::record::{Act, Named};
 use ebb_kube::{Discovered, Failure, Reply};
 use ebb_policy_cluster::{OwnerAnswer, OwnerKey, Uid, pods};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What may be queued. What exactly is to be done with an object is decided when its turn comes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,13 +32,27 @@ pub(crate) struct Done {
 #[derive(Debug)]
 pub(crate) enum Finished {
     /// A delete or patch of an object for one version of it.
-    Object { act: Act, named: Named, why: String, uid: Uid, version: String, reply: Reply },
+    Object(Box<Answered>),
     /// An owner's look-up.
     Owner(OwnerKey, Result<OwnerAnswer, Failure>),
     /// A node's look-up: whether it is there.
     Node(String, Result<bool, Failure>),
     /// An Event.
     Warning { named: Named, why: String, result: Result<(), Failure> },
+}
+
+/// What became of a delete or a patch.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) act: Act,
+    pub(crate) named: Named,
+    pub(crate) why: String,
+    pub(crate) uid: Uid,
+    /// The version of the object that was judged.
+    pub(crate) version: String,
+    /// When the act became due, where that is known.
+    pub(crate) since: Option<Instant>,
+    pub(crate) reply: Reply,
 }
 
 /// What a discovery came to.

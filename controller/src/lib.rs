@@ -19,6 +19,7 @@ mod leader;
 mod name;
 mod pods;
 mod record;
+mod recorder;
 mod requests;
 mod run;
 mod status;

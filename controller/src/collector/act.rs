@@ -1,7 +1,7 @@
 //! From the queue to the API server and back: what is to be done is decided again when its turn has come.
 
 use super::Collector;
-use crate::job::{Done, Finished, Job};
+use crate::job::{Answered, Done, Finished, Job};
 use crate::record::{Act, Named, Outcome};
 use crate::why::why;
 use crate::window::Load;
@@ -87,11 +87,12 @@ impl Collector {
         let target = self.target(&resource, object.namespace.clone(), object.name.clone());
         let Some(target) = target else { return };
         self.requests.busy.insert(uid.clone());
+        let since = self.requests.due_since.remove(uid);
         let (api, uid) = (self.api.clone(), uid.clone());
         self.send(now, async move {
             let version = on.resource_version.clone();
             let reply = carry_out(&api, &target, &object, verdict, &on).await;
-            Finished::Object { act, named, why, uid, version, reply }
+            Finished::Object(Box::new(Answered { act, named, why, uid, version, since, reply }))
         });
     }
 
@@ -146,7 +147,16 @@ impl Collector {
                 reply = api.delete_now(&at, on).await;
             }
             let version = on.resource_version.clone();
-            Finished::Object { act: Act::Delete, named, why, uid, version, reply }
+            let act = Act::Delete;
+            Finished::Object(Box::new(Answered {
+                act,
+                named,
+                why,
+                uid,
+                version,
+                since: None,
+                reply,
+            }))
         });
     }
 
@@ -173,9 +183,7 @@ impl Collector {
         let load = self.load(&of, now);
         self.requests.window.answered(took, load, in_flight, now);
         match of {
-            Finished::Object { act, named, why, uid, version, reply } => {
-                self.answered(act, named, why, &uid, &version, reply, now);
-            }
+            Finished::Object(answered) => self.answered(*answered, now),
             Finished::Owner(key, Ok(answer)) => {
                 self.lookups.remove(&key);
                 let is_there = matches!(&answer, OwnerAnswer::Found { uid, .. } if *uid == key.uid);
@@ -220,7 +228,7 @@ impl Collector {
     /// How an answer speaks of the API server's load; a 429 closes the window for as long as it says.
     fn load(&mut self, of: &Finished, now: Instant) -> Load {
         let failure: Option<&Failure> = match of {
-            Finished::Object { reply, .. } => reply.failure.as_ref(),
+            Finished::Object(answered) => answered.reply.failure.as_ref(),
             Finished::Owner(_, result) => result.as_ref().err(),
             Finished::Node(_, result) => result.as_ref().err(),
             Finished::Warning { result, .. } => result.as_ref().err(),
@@ -237,27 +245,19 @@ impl Collector {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answer")]
-    fn answered(
-        &mut self,
-        act: Act,
-        named: Named,
-        why: String,
-        uid: &Uid,
-        version: &str,
-        reply: Reply,
-        now: Instant,
-    ) {
+    fn answered(&mut self, answered: Answered, now: Instant) {
+        let Answered { act, named, why, uid, version, since, reply } = answered;
+        let on = Preconditions { uid: uid.clone(), resource_version: version };
+        let uid = &uid;
         self.requests.busy.remove(uid);
         self.pods.is_due = true;
-        let changed = self.graph.answer(uid, version, &reply.answer);
+        let changed = self.graph.answer(uid, &on.resource_version, &reply.answer);
         self.mark(changed);
         match reply.answer {
             Answer::Done => {
                 self.requests.release(uid);
-                let on = Preconditions { uid: uid.clone(), resource_version: version.to_owned() };
                 self.pods.sent(&on);
-                if let Some(since) = self.requests.due_since.remove(uid) {
+                if let Some(since) = since {
                     self.status.lock().acted(now.duration_since(since));
                 }
                 self.say(uid, act, Outcome::Done, named, why, None);
@@ -269,11 +269,9 @@ impl Collector {
             }
             // Its watch will show why.
             Answer::Conflict => {
-                let on = Preconditions { uid: uid.clone(), resource_version: version.to_owned() };
                 self.pods.sent(&on);
             }
             Answer::Invalid => {
-                let on = Preconditions { uid: uid.clone(), resource_version: version.to_owned() };
                 self.pods.sent(&on);
                 let error = reply.failure.map(|f| f.to_string());
                 self.say(uid, act, Outcome::Failed, named, why, error);
