@@ -267,7 +267,8 @@ fn middle_orphan(world: &World) -> Result<()> {
 }
 
 fn middle_orphan_foreground(world: &World) -> Result<()> {
-    let chain = chain(world, to)?;
+    // With references that do not block, the owner may be gone first, and then it does orphan.
+    let chain = chain(world, blocking)?;
     world.set_finalizers(&chain.b, &["orphan"])?;
     world.delete(&chain.a, Foreground)?;
     world.becomes(&[])

@@ -11,12 +11,11 @@ pub(crate) struct Difference {
     sequence: Sequence,
     kcm: Trace,
     ebb: Trace,
-    note: Option<&'static str>,
 }
 
-/// A shortest one that differs; `None` when the whole one does not when it is played again.
-pub(crate) fn shrink(session: &Session, whole: Sequence) -> Result<Option<Difference>> {
-    let mut shortest = first_that_differs(session, vec![whole])?;
+/// A shortest one that differs; `None` when none of the whole ones does when they are played again.
+pub(crate) fn shrink(session: &Session, whole: Vec<Sequence>) -> Result<Option<Difference>> {
+    let mut shortest = first_that_differs(session, whole)?;
     while let Some(found) = &shortest {
         let without = |at: usize| {
             let mut sequence = found.sequence.clone();
@@ -41,17 +40,13 @@ fn first_that_differs(session: &Session, candidates: Vec<Sequence>) -> Result<Op
 
 impl Difference {
     pub(crate) fn new(sequence: &Sequence, kcm: &Trace, ebb: &Trace) -> Self {
-        Self { sequence: sequence.clone(), kcm: kcm.clone(), ebb: ebb.clone(), note: None }
-    }
-
-    pub(crate) fn noting(self, note: &'static str) -> Self {
-        Self { note: Some(note), ..self }
+        Self { sequence: sequence.clone(), kcm: kcm.clone(), ebb: ebb.clone() }
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.note.unwrap_or("the shortest found:"))?;
+        writeln!(f, "as in:")?;
         for (step, operation) in self.sequence.iter().enumerate() {
             writeln!(f, "  {operation}")?;
             let (kcm, ebb) = (&self.kcm[step], &self.ebb[step]);
