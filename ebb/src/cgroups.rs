@@ -215,7 +215,7 @@ fn print_plan(args: &ReadArgs) -> Result<(), Failure> {
     say(&match args.output {
         Output::Json => json(&plan)?,
         Output::Text => shown::plan(&plan),
-        Output::Tree => shown::tree(&plan, None, &[]),
+        Output::Tree => shown::tree(&plan, None, &[], &[]),
     })
 }
 
@@ -257,8 +257,12 @@ struct Enforced<'a> {
     cleaned_up: &'a [String],
     /// Bytes that removed cgroups held and no longer do.
     reclaimed: u64,
+    /// Pod cgroups that no pod belongs to.
+    orphaned_pods: &'a [Orphan],
     /// What could not be done, and why.
     errors: &'a [String],
+    /// What was left out, and why.
+    notes: &'a [String],
 }
 
 fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
@@ -297,7 +301,7 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
             notes: &plan.notes,
         })?,
         Output::Text => shown::audit(&plan, &differences, &orphaned_pods, &dying),
-        Output::Tree => shown::tree(&plan, Some(&live), &differences),
+        Output::Tree => shown::tree(&plan, Some(&live), &differences, &orphaned_pods),
     })?;
     let is_clean = differences.is_empty() && orphaned_pods.is_empty();
     if is_clean { Ok(()) } else { Err(Failure::Differs) }
@@ -336,6 +340,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let left = differences(&plan, &enforcer.reader.read(&plan), &node);
     let (mut cleaned_up, mut reclaimed) = (Vec::new(), 0);
     let ground = ground(&config, &roots);
+    let mut orphaned_pods = Vec::new();
     if let Some(tree) = pod_tree(&config) {
         if args.remove_orphaned_pods {
             remove_orphaned_pods(
@@ -356,6 +361,11 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
                 }
             }
         }
+        // With the option, what is not cleaned up is an error by now.
+        if !args.remove_orphaned_pods {
+            let known = sources.known(beside).ok();
+            orphaned_pods = ground.orphaned_pods(&tree, known.as_ref());
+        }
     }
     say(&match args.output {
         Output::Json => json(&Enforced {
@@ -365,17 +375,25 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             remaining: &left,
             cleaned_up: &cleaned_up,
             reclaimed,
+            orphaned_pods: &orphaned_pods,
             errors: &errors,
+            notes: &plan.notes,
         })?,
         Output::Text | Output::Tree => {
             let lines = shown::round(&round.written, &round.created, &left, &errors, None);
             let cleaned_up = cleaned_up.iter().map(|path| format!("{path}: left over, dealt with"));
-            let lines = lines.into_iter().chain(cleaned_up);
+            let orphaned = orphaned_pods.iter().map(shown::belongs_to_nobody);
+            let notes = plan.notes.iter().map(|note| format!("note: {note}"));
+            let lines = lines.into_iter().chain(cleaned_up).chain(orphaned).chain(notes);
             lines.map(|line| ebb_agent::report::plain(&line).into_owned() + "\n").collect()
         }
     })?;
     let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
-    if errors.is_empty() && !mine_left { Ok(()) } else { Err(Failure::Differs) }
+    if errors.is_empty() && !mine_left && orphaned_pods.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Differs)
+    }
 }
 
 /// Removes what was left over at two looks in a row, `ebb.cgroups.period` apart: a cgroup may be made a moment before its pod is told of.

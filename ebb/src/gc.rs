@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Images only: collect until the filesystem is this full, percent, whatever the configured thresholds.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=99))]
     down_to: Option<u8>,
-    /// Form of the answer.
+    /// Form of the answer; as JSON one object with what was done and what was skipped.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Write what this pass remembers to this file, for the next one.
     #[arg(long, value_name = "FILE")]
     history_out: Option<PathBuf>,
-    /// Form of the answer.
+    /// Form of the answer; as JSON one object with `plan` and `history`, whose schemas are in docs/schema.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -50,7 +50,7 @@ pub(super) enum Output {
     /// For people.
     #[default]
     Text,
-    /// One JSON object with `plan` and `history`; the schemas are in docs/schema.
+    /// For programs.
     Json,
 }
 

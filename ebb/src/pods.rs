@@ -19,7 +19,7 @@ pub(super) struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     runtime: RuntimeArgs,
-    /// Form of the answer.
+    /// Form of the answer; as JSON a list of pods.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// The signal to rank for: memory and disk rank by usage above the request, task ids by processes.
     #[arg(long, value_name = "SIGNAL", default_value = "memory.available", value_parser = signal)]
     signal: Signal,
-    /// Form of the answer: lines, or one list of candidates and then of those who are skipped.
+    /// Form of the answer; as JSON a list of the candidates in their order and of who is skipped.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

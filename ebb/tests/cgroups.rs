@@ -298,6 +298,48 @@ fn orphaned_pods_are_removed_after_two_looks_and_what_runs_is_left_to_the_runtim
 }
 
 #[test]
+fn orphaned_pods_and_what_was_left_out_are_told_by_each_command_and_set_its_exit_code() {
+    let case = Case::new("");
+    case.make();
+    let unnamed = POD.replace(", uid: u-1", "").replace("name: a,", "name: b,");
+    fs::write(case.dir.path().join("pods/b.yaml"), unnamed).unwrap();
+    for command in ["audit", "tree", "enforce"] {
+        let out = case.ebb(command, &[]);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(out.status.code(), Some(0), "{command}: {text}");
+        assert!(text.contains("note: n/b: metadata.uid"), "{command}: {text}");
+    }
+    fs::remove_file(case.dir.path().join("pods/b.yaml")).unwrap();
+    case.pod("/kubepods/burstable/podgone", 0);
+    for command in ["audit", "tree", "enforce"] {
+        let out = case.ebb(command, &[]);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(out.status.code(), Some(4), "{command}: {text}");
+        assert!(text.contains("/kubepods/burstable/podgone: orphaned"), "{command}: {text}");
+    }
+    let out = case.ebb("enforce", &["-o", "json"]);
+    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(done["orphanedPods"][0]["path"], "/kubepods/burstable/podgone", "{done:#}");
+}
+
+/// Two limits for one cgroup would be written in turn for ever.
+#[test]
+fn one_container_id_for_two_containers_is_refused() {
+    let case = Case::new("");
+    let two = POD.replace("[{name: c, resources", "[{name: d}, {name: c, resources").replace(
+        "[{name: c, containerID",
+        "[{name: d, containerID: containerd://c1}, {name: c, containerID",
+    );
+    fs::write(case.dir.path().join("pods/a.yaml"), two).unwrap();
+    for command in ["plan", "audit", "enforce"] {
+        let out = case.ebb(command, &[]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("containerd://c1") && said.contains("another container"), "{said}");
+    }
+}
+
+#[test]
 fn a_pod_that_is_told_of_between_the_two_looks_stays() {
     let case = Case::new("ebb: {cgroups: {period: 1s}}");
     case.make();

@@ -308,7 +308,7 @@ fn what_follows_from_leaving_a_field_out_is_listed() {
     let config = write(
         dir.path(),
         "ebb.yaml",
-        "evictionHard: {memory.available: 200Mi}\nebb: {mode: kubernetes}\n",
+        "evictionHard: {memory.available: 200Mi}\nmergeDefaultEvictionSettings: true\nkubeReserved: {memory: 100Mi}\nebb: {mode: kubernetes}\n",
     );
     let said = text(&ebb(&["plan", "--explain-config", "-c", &config]).stdout);
     for line in [
@@ -319,6 +319,10 @@ fn what_follows_from_leaving_a_field_out_is_listed() {
         "default  imageGCHighThresholdPercent: 85",
         "given    ebb.mode: kubernetes",
         "default  ebb.afterEviction: wait",
+        "given    kubeReserved: {memory: 100Mi}",
+        "default  cgroupDriver: cgroupfs",
+        "default  memorySwap.swapBehavior: NoSwap",
+        "default  evictionHard[\"imagefs.available\"]: 15%",
     ] {
         assert!(said.contains(line), "{line}\nis not in\n{said}");
     }
@@ -326,6 +330,45 @@ fn what_follows_from_leaving_a_field_out_is_listed() {
     assert!(bare.contains("default  evictionHard[\"memory.available\"]: 5%"), "{bare}");
     let check = text(&on(&fake_node(), &["check", "-c", &config]).stdout);
     assert!(check.contains("given    evictionHard[\"memory.available\"]: 200Mi"), "{check}");
+}
+
+#[test]
+fn what_the_libraries_say_of_a_file_is_said_in_plain_words() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text_of_file, wanted) in [
+        (&b"evictionHard: {}\n---\nevictionHard: {}\n"[..], "there are several documents"),
+        (b"a: &a [*a]\n", "an alias stands for a value that contains it"),
+        (b"\xff\xfe", "not text in UTF-8"),
+    ] {
+        let config = dir.path().join("ebb.yaml");
+        fs::write(&config, text_of_file).unwrap();
+        let output = ebb(&["plan", "--explain-config", "-c", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains(wanted), "{said}");
+        for word in ["from_str", "recursion types", "stream did not"] {
+            assert!(!said.contains(word), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_history_says_its_version_and_what_stands_beside_it_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = write(dir.path(), "node.json", r#"{"schemaVersion":1,"takenAt":1}"#);
+    for (history, wanted) in [
+        ("{}", "schemaVersion: missing"),
+        (r#"{"plan":{},"zzz":1,"history":{"schemaVersion":1}}"#, "unknown field `zzz`"),
+        (
+            r#"{"plan":{},"history":{"schemaVersion":1,"images":{"a":{"firstDetected":"x"}}}}"#,
+            "history: images.a.firstDetected",
+        ),
+    ] {
+        let history = write(dir.path(), "history.json", history);
+        let output = ebb(&["plan", "--snapshot", &snapshot, "--history", &history]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(wanted), "{}", text(&output.stderr));
+    }
 }
 
 /// A host with a socket file where a runtime usually has it; nobody listens.

@@ -42,7 +42,7 @@ impl Config {
         let written = map.as_ref().and_then(|map| map.get(signal.name()).cloned());
         Some(ConfigError {
             key: format!("{field}[{:?}]", signal.name()),
-            value: Some(written.unwrap_or_else(|| threshold.id().value)),
+            value: Some(written.unwrap_or_else(|| threshold.written())),
             problem: format!("there are only {there} here, {problem}"),
             fix: format!("write less than {there}, or a percentage"),
         })

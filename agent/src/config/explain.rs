@@ -2,6 +2,8 @@
 
 use super::{Config, Node, Placed, tree};
 use ebb_policy::Millis;
+use ebb_policy::cgroups::Driver;
+use ebb_policy::cgroups::options::Reservation;
 use ebb_policy::plan::Strength;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -25,7 +27,8 @@ impl Config {
     pub fn explain(&self, file: Option<&Path>) -> Vec<Setting> {
         let given = given(file);
         let setting = |key: &str, value: String| {
-            let section = key.split('[').next().unwrap_or(key);
+            let is_own = key.starts_with("ebb.");
+            let section = key.split(if is_own { '[' } else { '.' }).next().unwrap_or(key);
             Setting { key: key.to_owned(), value, given: given.contains(section) }
         };
         let mut settings = self.thresholds(&given);
@@ -51,7 +54,7 @@ impl Config {
             };
             Setting {
                 key: format!("{field}[{signal:?}]"),
-                value: format!("{}{grace}", threshold.id().value),
+                value: format!("{}{grace}", threshold.written()),
                 given: is_written && given.contains(field),
             }
         };
@@ -66,7 +69,33 @@ impl Config {
         let enforced = raw.enforce_node_allocatable.clone();
         let enforced = enforced.unwrap_or_else(|| vec!["pods".to_owned()]);
         let cgroups = &self.cgroups.options;
+        let amounts = |amounts: &ebb_model::amounts::Amounts| {
+            let each = amounts.iter().map(|(name, amount)| format!("{name}: {amount}"));
+            format!("{{{}}}", each.collect::<Vec<_>>().join(", "))
+        };
+        let (reservation, factor) = match &cgroups.memory_qos {
+            None => (Reservation::None, None),
+            Some(qos) => (qos.reservation, qos.throttling_factor),
+        };
         vec![
+            ("cgroupDriver", word(cgroups.driver == Driver::Systemd, "systemd", "cgroupfs")),
+            ("cgroupRoot", cgroups.root.path(cgroups.driver)),
+            ("cgroupsPerQOS", cgroups.per_qos.to_string()),
+            ("kubeReserved", amounts(&cgroups.kube_reserved)),
+            ("systemReserved", amounts(&cgroups.system_reserved)),
+            ("cpuManagerPolicy", word(cgroups.all_cpus, "none", "static")),
+            ("memorySwap.swapBehavior", word(cgroups.limited_swap, "LimitedSwap", "NoSwap")),
+            ("featureGates.MemoryQoS", cgroups.memory_qos.is_some().to_string()),
+            (
+                "memoryReservationPolicy",
+                word(reservation == Reservation::Tiered, "TieredReservation", "None"),
+            ),
+            (
+                "memoryThrottlingFactor",
+                factor.map_or("null".to_owned(), |factor| factor.to_string()),
+            ),
+            ("featureGates.PodLevelResources", cgroups.pod_level_resources.to_string()),
+            ("singleProcessOOMKill", (!cgroups.oom_group).to_string()),
             ("enforceNodeAllocatable", format!("[{}]", enforced.join(", "))),
             (
                 "mergeDefaultEvictionSettings",
@@ -87,6 +116,10 @@ impl Config {
             ("cpuCFSQuotaPeriod", format!("{}us", cgroups.cfs_period_us)),
         ]
     }
+}
+
+fn word(is_first: bool, first: &str, second: &str) -> String {
+    if is_first { first } else { second }.to_owned()
 }
 
 /// The keys that a file has, ebb's own as `ebb.KEY`; none without a file.

@@ -417,7 +417,10 @@ fn read(path: &Path) -> Result<String, ConfigErrors> {
         let error = ConfigError {
             key: "the file".to_owned(),
             value: None,
-            problem: format!("it cannot be read: {error}"),
+            problem: match error.kind() {
+                std::io::ErrorKind::InvalidData => "it is not text in UTF-8".to_owned(),
+                _ => format!("it cannot be read: {error}"),
+            },
             fix: "name a readable file".to_owned(),
         };
         ConfigErrors { file: Some(path.to_owned()), mistakes: vec![Mistake { line: None, error }] }

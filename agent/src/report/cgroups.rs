@@ -75,10 +75,7 @@ pub fn audit(
     for difference in folded_differences(differences) {
         line(&mut text, 0, &difference.to_string());
     }
-    for orphan in orphaned {
-        let runs = if orphan.populated { ", processes run in it" } else { "" };
-        line(&mut text, 0, &format!("{}: orphaned: belongs to no pod{runs}", orphan.path));
-    }
+    orphaned.iter().for_each(|orphan| line(&mut text, 0, &belongs_to_nobody(orphan)));
     dying.iter().for_each(|dying| line(&mut text, 0, &still_held(dying)));
     notes(&mut text, plan);
     let cgroups = plan.cgroups.iter().filter(|cgroup| cgroup.path.is_some()).count();
@@ -91,9 +88,21 @@ pub fn audit(
     text
 }
 
-/// The tree, indented by depth; differences stand behind what they concern.
+/// A pod cgroup that belongs to no pod.
 #[must_use]
-pub fn tree(plan: &Plan, live: Option<&Live>, differences: &[Difference]) -> String {
+pub fn belongs_to_nobody(orphan: &Orphan) -> String {
+    let runs = if orphan.populated { ", processes run in it" } else { "" };
+    format!("{}: orphaned: belongs to no pod{runs}", orphan.path)
+}
+
+/// The tree, indented by depth; differences stand behind what they concern, and below it what has no place in it.
+#[must_use]
+pub fn tree(
+    plan: &Plan,
+    live: Option<&Live>,
+    differences: &[Difference],
+    orphaned: &[Orphan],
+) -> String {
     let mut text = String::new();
     let mut cgroups: Vec<&Cgroup> = plan.cgroups.iter().collect();
     // Where a container's id is not known it stands below its pod all the same.
@@ -137,6 +146,10 @@ pub fn tree(plan: &Plan, live: Option<&Live>, differences: &[Difference]) -> Str
             line(&mut text, depth + 1, &format!("oom_score_adj {found} ! expected {expected}"));
         }
     }
+    orphaned
+        .iter()
+        .for_each(|orphan| line(&mut text, 0, &format!("! {}", belongs_to_nobody(orphan))));
+    notes(&mut text, plan);
     text
 }
 

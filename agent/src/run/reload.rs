@@ -186,7 +186,7 @@ fn configured(limits: &Limits) -> Vec<String> {
             Strength::Hard => "hard",
             Strength::Soft => "soft",
         };
-        format!("{} < {} ({strength})", threshold.signal, threshold.id().value)
+        format!("{} < {} ({strength})", threshold.signal, threshold.written())
     });
     shown.chain(limits.memory_pressure().iter().map(rule)).collect()
 }

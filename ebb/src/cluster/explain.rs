@@ -14,7 +14,7 @@ use std::io::Write as _;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Form of the answer.
+    /// Form of the answer; as JSON one object.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Deletions that began longer ago than this, by this machine's clock: a number with s, m, h or d.
     #[arg(long, value_name = "AGE", default_value = "5m", value_parser = age)]
     older_than: u64,
-    /// Form of the answer.
+    /// Form of the answer; as JSON a list of what was found.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

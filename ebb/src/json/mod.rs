@@ -9,7 +9,7 @@ mod error;
 mod strict;
 mod tree;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use ebb_policy::History;
 use ebb_policy::snapshot::SCHEMA_VERSION;
 use serde::Serialize;
@@ -36,13 +36,25 @@ pub(super) fn read_history(path: &Path) -> anyhow::Result<History> {
             Value::Object(mut both)
                 if both.contains_key("plan") && both.contains_key("history") =>
             {
-                both.remove("history").unwrap_or_default()
+                let own = both.remove("history").unwrap_or_default();
+                both.remove("plan");
+                if let Some(key) = both.keys().next() {
+                    bail!("unknown field `{key}`; beside `history` there is `plan` alone");
+                }
+                return written(own).context("history");
             }
             other => other,
         };
-        history(value)
+        written(value)
     };
     read().with_context(|| path.display().to_string())
+}
+
+/// Reads a history that a pass has written, which says its version.
+fn written(value: Value) -> anyhow::Result<History> {
+    let is_versioned = value.get("schemaVersion").is_some() || !value.is_object();
+    ensure!(is_versioned, "schemaVersion: missing; without --history a first pass is made");
+    history(value)
 }
 
 /// Reads a history, and refuses one of another version.
@@ -91,7 +103,10 @@ fn text(path: &Path) -> anyhow::Result<String> {
     } else {
         std::fs::read_to_string(path)
     };
-    read.map_err(|error| anyhow!("cannot be read: {error}"))
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => anyhow!("it is not text in UTF-8"),
+        _ => anyhow!("cannot be read: {error}"),
+    })
 }
 
 /// Indented JSON without the fields that say nothing: an absent field and `null` mean the same.
@@ -157,6 +172,10 @@ mod tests {
             (
                 r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"gone"}}]}"#,
                 "workloads[0].state.type: unknown value `gone`",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"terminating","sinze":1}}]}"#,
+                "workloads[0].state: unknown field `sinze`",
             ),
         ] {
             assert!(

@@ -47,6 +47,9 @@ pub(super) fn bad(pod: &str, key: &str, value: &str, problem: impl Into<String>)
     BadField { pod, key, value, problem: problem.into() }
 }
 
+/// The fields of a ResourceRequirements.
+const RESOURCES: [&str; 3] = ["claims", "limits", "requests"];
+
 /// Requests and limits of a container or of a pod as a whole.
 ///
 /// # Errors
@@ -59,6 +62,13 @@ pub(super) fn resources(value: Option<&Value>, path: &str) -> Result<Resources> 
                 "{path} = {other}: requests and limits belong here, such as {{limits: {{memory: 64Mi}}}}"
             )
         }
+    }
+    for key in value.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
+        ensure!(
+            RESOURCES.contains(&key.as_str()),
+            "{path}.{key}: there is no such field; write one of {}",
+            RESOURCES.join(", ")
+        );
     }
     let part = |name: &str| amounts(value.and_then(|v| v.get(name)), &format!("{path}.{name}"));
     let resources = Resources { requests: part("requests")?, limits: part("limits")? };

@@ -58,6 +58,10 @@ fn errors_name_pod_and_field() {
             "pod default/a: spec.containers[0].resources.limits[\"cpu\"]: \"1.5x\"",
         ),
         (POD.replace("1.5", "-1"), "below zero"),
+        (
+            POD.replace("limits: {", "limit: {"),
+            "spec.containers[0].resources.limit: there is no such field",
+        ),
         (POD.replace("name: c,", ""), "spec.containers[0].name"),
         (POD.replace("spec: {", "spec: {priority: high, "), "spec.priority = \"high\""),
         (format!("{POD}status: {{qosClass: Best}}"), "status.qosClass"),

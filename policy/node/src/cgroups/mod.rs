@@ -214,6 +214,24 @@ fn check_pods(tree: &PodTree, pods: &[Pod], errors: &mut Vec<ConfigError>) {
             errors.push(error(&key, uid, "another pod has it too", "keep one of them"));
         }
     }
+    // Two limits for one cgroup would be written in turn for ever.
+    let mut ids = BTreeSet::new();
+    for (pod, container) in pods.iter().flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)))
+    {
+        let Some(id) = &container.id else { continue };
+        if !ids.insert((&id.runtime, &id.id)) {
+            errors.push(error(
+                &format!(
+                    "pods[{:?}].containers[{:?}].containerID",
+                    pod.full_name(),
+                    container.name
+                ),
+                Some(format!("{}://{}", id.runtime, id.id)),
+                "another container has it too",
+                "keep it where it belongs",
+            ));
+        }
+    }
 }
 
 fn error(key: &str, value: Option<String>, problem: &str, fix: &str) -> ConfigError {

@@ -1,6 +1,9 @@
 //! A threshold: when less than its value is left of a signal, it is met.
 use crate::{Millis, Quantity, Signal, history::ThresholdId, plan::Strength};
-use alloc::{format, string::ToString};
+use alloc::{
+    format,
+    string::{String, ToString},
+};
 use ebb_model::quantity::Format;
 
 /// How much of a signal: an amount, or a share of the capacity.
@@ -90,6 +93,19 @@ impl Threshold {
     pub fn goal(&self, capacity: Option<u64>) -> Quantity {
         let value = self.value.resolve(capacity);
         self.min_reclaim.map_or(value, |extra| value.plus(extra.resolve(capacity)))
+    }
+
+    /// Its value as somebody would write it: a share is kept in single precision, and shown without what that adds.
+    pub fn written(&self) -> String {
+        match self.value {
+            ThresholdValue::Amount(amount) => amount.to_string(),
+            ThresholdValue::Share { share, .. } => {
+                let percent = f64::from(share) * 100.0;
+                let text = format!("{percent:.5}");
+                let text = text.trim_end_matches('0').trim_end_matches('.');
+                if text == "0" { format!("{percent}%") } else { format!("{text}%") }
+            }
+        }
     }
 
     /// What makes it the same threshold in the next pass.

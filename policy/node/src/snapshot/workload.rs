@@ -112,7 +112,7 @@ pub enum Phase {
 #[cfg_attr(
     feature = "json",
     derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "camelCase", tag = "type")
+    serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)
 )]
 pub enum State {
     /// It runs or is about to.
