@@ -97,7 +97,7 @@ fn the_text_says_who_and_why() {
     let output = ebb(&["plan", "--config", &config, "--snapshot", &snapshot]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("end default/hog within 1 s: The node was low on resource: memory."),
+        text.contains("evict default/hog within 1 s: The node was low on resource: memory."),
         "{text}"
     );
     assert!(text.contains("  1. default/hog"), "{text}");

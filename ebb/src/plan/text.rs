@@ -2,7 +2,7 @@
 
 use ebb_agent::report;
 use ebb_policy::Plan;
-use ebb_policy::plan::{Action, Evict, ThresholdStatus};
+use ebb_policy::plan::{Action, Evict, RemoveReason, Strength, ThresholdState, ThresholdStatus};
 use std::fmt::Write as _;
 
 /// A plan for people.
@@ -52,7 +52,7 @@ pub(crate) fn describe(plan: &Plan) -> String {
 
 fn threshold(status: &ThresholdStatus) -> String {
     let ThresholdStatus { signal, strength, state, threshold, available, grace_left, .. } = status;
-    let mut line = format!("{signal} ({strength:?}): {state:?}");
+    let mut line = format!("{signal} ({}): {}", list(*strength), standing(*state));
     if let (Some(threshold), Some(available)) = (threshold, available) {
         let _ =
             write!(line, ", threshold {threshold}, {} left", report::amount(*signal, *available));
@@ -67,28 +67,68 @@ fn describe_action(action: &Action) -> String {
     match action {
         Action::Evict(evict) => {
             let Evict { workload, grace, message, .. } = &**evict;
-            format!("end {} within {} s: {}", workload.name, grace.0, message.trim_end())
+            format!("evict {} within {} s: {}", workload.name, grace.0, message.trim_end())
         }
         Action::RemoveContainer(container) => {
             format!(
-                "remove container {} ({}): {:?}",
-                container.id, container.name, container.reason
+                "remove container {} ({}): {}",
+                container.id,
+                container.name,
+                removed(container.reason)
             )
         }
         Action::RemoveSandbox(sandbox) => {
-            format!("remove sandbox {}: {:?}", sandbox.id, sandbox.reason)
+            format!("remove sandbox {}: {}", sandbox.id, removed(sandbox.reason))
         }
-        Action::RemoveLogDir(dir) => format!("remove logs {}: {:?}", dir.path, dir.reason),
-        Action::RemoveLogLink(link) => format!("remove link {}: {:?}", link.path, link.reason),
-        Action::RemoveImage(image) => format!("remove image {}: {:?}", image.id, image.reason),
+        Action::RemoveLogDir(dir) => format!("remove logs {}: {}", dir.path, removed(dir.reason)),
+        Action::RemoveLogLink(link) => {
+            format!("remove link {}: {}", link.path, removed(link.reason))
+        }
+        Action::RemoveImage(image) => {
+            format!("remove image {}: {}", image.id, removed(image.reason))
+        }
         Action::Warn(warn) => format!("warn {}: {}", warn.workload.name, warn.message),
         Action::ReclaimMemory(reclaim) => {
             format!("reclaim {} bytes from {}", reclaim.bytes, reclaim.workload.name)
         }
         Action::Throttle(throttle) => {
-            format!("slow {} down at {} bytes", throttle.workload.name, throttle.high)
+            format!("throttle {} at {} bytes", throttle.workload.name, throttle.high)
         }
         Action::Freeze(freeze) => format!("freeze {}", freeze.workload.name),
         Action::Release(release) => format!("release {}", release.workload.name),
+    }
+}
+
+fn list(strength: Strength) -> &'static str {
+    match strength {
+        Strength::Hard => "hard",
+        Strength::Soft => "soft",
+    }
+}
+
+fn standing(state: ThresholdState) -> &'static str {
+    match state {
+        ThresholdState::Unobserved => "not observed",
+        ThresholdState::Clear => "not met",
+        ThresholdState::Grace => "met, within its grace period",
+        ThresholdState::Stale => "met, but nothing newer was observed",
+        ThresholdState::Met => "met",
+        ThresholdState::Inert => "never met: it follows from a threshold that does not exist",
+    }
+}
+
+fn removed(reason: RemoveReason) -> &'static str {
+    match reason {
+        RemoveReason::PodEvicted => "its pod was evicted",
+        RemoveReason::PodDeleted => "its pod is deleted",
+        RemoveReason::PodUnknown => "no pod has its UID",
+        RemoveReason::PodTerminated => "its pod is terminated, and the node needs the room",
+        RemoveReason::PerContainerLimit => "more dead containers of this name than are kept",
+        RemoveReason::NodeLimit => "more dead containers than are kept on the node",
+        RemoveReason::Superseded => "its pod has a newer sandbox",
+        RemoveReason::Dangling => "its target is gone",
+        RemoveReason::Age => "unused for longer than imageMaximumGCAge",
+        RemoveReason::Space => "the image filesystem is above imageGCHighThresholdPercent",
+        RemoveReason::NodePressure => "the node is short of disk",
     }
 }
