@@ -70,8 +70,12 @@ impl Agent {
         configure(settings.thresholds, settings.own)?;
         let cgroup = Cgroup::create("system.slice/ebb.service")?;
         let dir = runner::out_dir(test)?;
-        let errors = File::create(dir.join("ebb.stderr")).context("cannot create ebb's log")?;
-        let log = File::create(dir.join("ebb.json")).context("cannot create ebb's log")?;
+        // One of several agents of a test does not overwrite what the ones before it have said.
+        let nth = (1..).find(|n| !dir.join(log_name(*n, "json")).exists()).unwrap_or(1);
+        let said = dir.join(log_name(nth, "stderr"));
+        let errors = File::create(&said).context("cannot create ebb's log")?;
+        let log =
+            File::create(dir.join(log_name(nth, "json"))).context("cannot create ebb's log")?;
         let withheld: Vec<String> = settings.without.iter().map(u32::to_string).collect();
         let withheld = withheld.join(",");
         let how: &[&str] = match (settings.without_bpf, withheld.as_str()) {
@@ -94,7 +98,7 @@ impl Agent {
         let mut agent = Self { child, lines: read_records(stdout, log), records: Vec::new() };
         let started = agent.wait_for(STARTING, "ebb has begun", |record| is(record, "started"));
         if let Err(error) = started {
-            let said = fs::read_to_string(dir.join("ebb.stderr")).unwrap_or_default();
+            let said = fs::read_to_string(said).unwrap_or_default();
             bail!("{error:#}; ebb said: {said}");
         }
         Ok(agent)
@@ -221,6 +225,11 @@ pub(crate) fn victims(records: &[Value]) -> Vec<String> {
         }
     }
     all.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Where the `nth` agent of a test has its records or diagnostics: `ebb.json`, `ebb-2.json` and so on.
+fn log_name(nth: u32, ending: &str) -> String {
+    if nth == 1 { format!("ebb.{ending}") } else { format!("ebb-{nth}.{ending}") }
 }
 
 fn read_records(from: impl std::io::Read + Send + 'static, mut log: File) -> Receiver<Value> {
