@@ -2,6 +2,8 @@
 //!
 //! A watch that is synced and does not show an owner is believed here, for nothing is at stake; an owner that no watch shows stays unconfirmed.
 //! Finalizers of others are taken to stay.
+//! An owner is released after all that hangs on it was judged.
+//! Of an owner that is deleted in the foreground and kept by a finalizer of others, dependents that do not block it are therefore counted as deleted: at work, under kube-controller-manager too, requests in parallel decide whether they go at once or with their owner.
 
 use crate::answers::{OwnerAnswer, OwnerKey};
 use crate::explain::Hold;
@@ -26,7 +28,7 @@ pub struct Held {
 /// What a delete would do. Lists are in the order of uids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cascade {
-    /// Objects that would go.
+    /// Objects that would go: those below, and owners that are being deleted already and wait for nothing else.
     pub deleted: Vec<Uid>,
     /// Objects that would stay and lose a reference.
     pub loses_references: Vec<Uid>,
@@ -41,16 +43,31 @@ impl Graph {
     #[must_use]
     pub fn cascade(&self, uid: &Uid, policy: Policy) -> Option<Cascade> {
         let root = self.object(uid)?;
-        let reached = self.descendants(uid);
-        let mut copy = self.copy_of(&reached);
+        let below = self.descendants(uid);
+        let above = self.waiting_owners(&below);
+        let mut copy = self.copy_of(&below, &above);
         let mut due: BTreeSet<Uid> = BTreeSet::new();
+        let mut last: BTreeSet<Uid> = BTreeSet::new();
         due.extend(copy.delete_copy(root, policy));
-        while let Some(uid) = due.pop_first() {
-            if reached.contains(&uid) {
+        while let Some(uid) = due.pop_first().or_else(|| last.pop_first()) {
+            if !below.contains(&uid) && !above.contains(&uid) {
+                continue;
+            }
+            let releases = matches!(copy.verdict(&uid), Verdict::RemoveFinalizer { .. });
+            if releases && !due.is_empty() {
+                last.insert(uid);
+            } else {
                 due.extend(copy.carry_out(&uid));
             }
         }
-        Some(self.outcome(&reached, &copy))
+        let mut outcome = self.outcome(&below, &copy);
+        for uid in above.into_iter().filter(|uid| copy.object(uid).is_none()) {
+            let Some(owner) = self.object(&uid) else { continue };
+            *outcome.counts.entry(Resource::from(&owner.kind)).or_default() += 1;
+            outcome.deleted.push(uid);
+        }
+        outcome.deleted.sort_unstable();
+        Some(outcome)
     }
 
     /// An object and all that hang on it, however far.
@@ -69,19 +86,42 @@ impl Graph {
         reached
     }
 
-    /// A graph of these objects and of their owners only.
-    fn copy_of(&self, uids: &BTreeSet<Uid>) -> Self {
+    /// Owners of these objects, and theirs in turn, that are being deleted and wait for dependents: what goes below may release them.
+    fn waiting_owners(&self, below: &BTreeSet<Uid>) -> BTreeSet<Uid> {
+        let mut above = BTreeSet::new();
+        let mut due: Vec<Uid> = below.iter().cloned().collect();
+        while let Some(dependent) = due.pop() {
+            let seen = self.by_uid.get(&dependent).and_then(|&at| self.seen(at));
+            for reference in seen.iter().flat_map(|seen| &seen.owners) {
+                let owner = self.uid(reference.owner);
+                let waits = self
+                    .seen(reference.owner)
+                    .is_some_and(|owner| owner.is_foreground() || owner.is_orphaning());
+                if waits && !below.contains(owner) && above.insert(owner.clone()) {
+                    due.push(owner.clone());
+                }
+            }
+        }
+        above
+    }
+
+    /// A graph of these objects and of what stands directly around them: the owners of all, and the dependents of those `above`.
+    fn copy_of(&self, below: &BTreeSet<Uid>, above: &BTreeSet<Uid>) -> Self {
         let mut copy = Self::new(self.exclusions.clone());
         copy.resources = self.resources.clone();
         copy.answers = self.answers.clone();
-        for object in uids.iter().filter_map(|uid| self.object(uid)) {
-            for owner in object.owners.iter().filter(|owner| !uids.contains(&owner.uid)) {
-                if let Some(owner) = self.object(&owner.uid) {
-                    copy.observe(owner);
-                }
+        let mut around: BTreeSet<Uid> = below | above;
+        for uid in below | above {
+            let Some(&at) = self.by_uid.get(&uid) else { continue };
+            let owners = self.seen(at).into_iter().flat_map(|seen| &seen.owners);
+            around.extend(owners.map(|owner| self.uid(owner.owner).clone()));
+            if above.contains(&uid) {
+                around.extend(self.dependents_of(at).map(|dependent| self.uid(dependent).clone()));
             }
-            copy.observe(object);
         }
+        around.iter().filter_map(|uid| self.object(uid)).for_each(|object| {
+            copy.observe(object);
+        });
         copy
     }
 

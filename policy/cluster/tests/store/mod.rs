@@ -274,13 +274,15 @@ impl Store {
         }
     }
 
-    /// Events and verdicts until nothing moves.
+    /// Events and verdicts until nothing moves. An owner is released once nothing else is to be done, as a cascade takes it.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
             self.deliver_all();
-            let uids: Vec<Uid> = self.graph.uids().cloned().collect();
-            let sent = uids.iter().filter(|uid| self.carry_out(uid)).count();
-            if sent == 0 {
+            let (last, first): (Vec<Uid>, Vec<Uid>) = self.graph.uids().cloned().partition(|uid| {
+                matches!(self.graph.verdict(uid), Verdict::RemoveFinalizer { .. })
+            });
+            let sent = first.iter().filter(|uid| self.carry_out(uid)).count();
+            if sent == 0 && last.iter().filter(|uid| self.carry_out(uid)).count() == 0 {
                 return;
             }
         }
