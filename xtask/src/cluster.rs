@@ -2,7 +2,7 @@
 //!
 //! The programs of the control plane are those of `cargo xtask kube`. Each case runs under kube-controller-manager and
 //! under ebb; the cases and how they are played are in `cluster-tests`.
-use crate::{kube, sh};
+use crate::{kube, seed, sh};
 use anyhow::Result;
 use std::process::Command;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(sh::root()).env(ASSETS, dir);
     if let Some(seed) = args.seed {
-        cargo.env("EBB_SEED", seed.to_string());
+        cargo.env(seed::VARIABLE, seed.to_string());
     }
     if let Some(sequences) = args.sequences {
         cargo.env("EBB_SEQUENCES", sequences.to_string());
@@ -39,5 +39,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Everything, as the check has it.
 pub(crate) fn all() -> Result<()> {
-    run(&Args { seed: None, sequences: None, arguments: Vec::new() })
+    run(&Args { seed: Some(seed::of_commit()?), sequences: None, arguments: Vec::new() })
 }

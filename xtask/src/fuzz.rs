@@ -5,7 +5,7 @@
 //! which has nothing to look for in crates without `unsafe`.
 //! Seeds are in `fuzz/seeds`, by target, and for two of them the scenarios of the conformance suite; what a run finds beside them is kept below the target directory.
 //! `cargo xtask fuzz TARGET --input FILE` runs one input, which is how a failure is seen again.
-use crate::sh;
+use crate::{seed, sh};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Targets at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Begin as another run has begun; another beginning each time when nothing is said.
+    #[arg(long)]
+    seed: Option<u64>,
     /// Run this one input instead of looking for more.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
@@ -46,7 +49,7 @@ pub(crate) struct Args {
 
 /// Every target for 15 seconds: part of the check.
 pub(crate) fn briefly() -> Result<()> {
-    run(&Args { seconds: 15, jobs: 2, input: None, target: None })
+    run(&Args { seconds: 15, jobs: 2, seed: Some(seed::of_commit()?), input: None, target: None })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         loop {
             let next = queue.lock().ok().and_then(|mut queue| queue.pop());
             let Some(target) = next else { return };
-            match fuzz(&programs.join(target), target, args.seconds, &built) {
+            match fuzz(&programs.join(target), target, args, &built) {
                 Ok(done) => println!("{target}: {done}"),
                 Err(error) => {
                     println!("{target}: {error:#}");
@@ -95,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Runs one target; says how much it did. An input that breaks it is kept below the target directory, and how to run it again is said.
-fn fuzz(program: &Path, target: &str, seconds: u32, built: &Path) -> Result<String> {
+fn fuzz(program: &Path, target: &str, args: &Args, built: &Path) -> Result<String> {
     let corpus = built.join("corpus").join(target);
     let found = built.join("found").join(target);
     for dir in [&corpus, &found] {
@@ -109,6 +112,9 @@ fn fuzz(program: &Path, target: &str, seconds: u32, built: &Path) -> Result<Stri
     // Kept in the repository; a target may have none.
     let kept = sh::root().join("fuzz/seeds").join(target);
     command.args(kept.is_dir().then_some(kept));
+    let seconds = args.seconds;
+    // libFuzzer takes 32 bits, and 0 for none.
+    command.args(args.seed.map(|seed| format!("-seed={}", seed % u64::from(u32::MAX) + 1)));
     command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={LONGEST}"));
     command.args(["-print_final_stats=1", "-rss_limit_mb=2048", "-timeout=10", "-verbosity=1"]);
     command.arg(format!("-artifact_prefix={}/", found.display()));

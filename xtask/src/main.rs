@@ -17,6 +17,7 @@ mod kernels;
 mod kube;
 mod oci;
 mod proto;
+mod seed;
 mod sh;
 mod soak;
 mod test;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
 
 use crate::gates::{self, Step};
-use crate::{bpf, cluster, fuzz, sh, vm};
+use crate::{bpf, cluster, fuzz, seed, sh, vm};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 use std::time::Instant;
@@ -15,6 +15,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let seed = seed::of_commit()?;
+    println!("what is played at random has seed {seed}; {}={seed} plays it again", seed::VARIABLE);
     // What comes later is built with these inside.
     bpf::ensure().context("cannot build the BPF programs")?;
     let mut steps: Vec<Step> = gates::ALL.into_iter().collect();
@@ -49,7 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn host_tests() -> Result<()> {
+    let seed = seed::of_commit()?.to_string();
     let mut cargo = Command::new("cargo");
     cargo.current_dir(sh::root());
+    cargo.env(seed::VARIABLE, &seed).env("PROPTEST_RNG_SEED", &seed);
     sh::run(cargo.args(["test", "--workspace", "--quiet", "--no-fail-fast"]))
 }

@@ -6,7 +6,7 @@
 //!     ▲                                       │
 //!     └──── victims terminate, what was removed is gone ◄┘
 //! ```
-//! `EBB_MODEL_SEED` runs the sequences of that seed again, `EBB_MODEL_SEQUENCES` another number of them.
+//! `EBB_SEED` runs the sequences of that seed again, `EBB_SEQUENCES` another number of them.
 //! Where ebb differs on purpose the model does as ebb, and says so.
 mod collect;
 mod kubelet;
@@ -160,15 +160,15 @@ fn fresh_seed() -> u64 {
 
 #[test]
 fn a_thousand_random_sequences_are_decided_as_a_second_model_of_the_rules_decides_them() {
-    let seed = number("EBB_MODEL_SEED").unwrap_or_else(fresh_seed);
-    let sequences = number("EBB_MODEL_SEQUENCES").unwrap_or(1_000);
-    println!("EBB_MODEL_SEED={seed}, {sequences} sequences of {PASSES} passes");
+    let seed = number("EBB_SEED").unwrap_or_else(fresh_seed);
+    let sequences = number("EBB_SEQUENCES").unwrap_or(1_000);
+    println!("EBB_SEED={seed}, {sequences} sequences of {PASSES} passes");
     let mut met = Met::default();
     for n in 0..sequences {
         let own = seed.wrapping_add(n);
         if let Err(difference) = sequence(own, &mut met) {
             panic!(
-                "EBB_MODEL_SEED={own} EBB_MODEL_SEQUENCES=1 shows it alone (sequence {n} of EBB_MODEL_SEED={seed}):\n{difference}"
+                "EBB_SEED={own} EBB_SEQUENCES=1 shows it alone (sequence {n} of EBB_SEED={seed}):\n{difference}"
             );
         }
     }
@@ -192,7 +192,7 @@ fn a_thousand_random_sequences_are_decided_as_a_second_model_of_the_rules_decide
             "unobserved",
         ];
         for kind in all {
-            assert!(met.kinds.contains(kind), "EBB_MODEL_SEED={seed}: {kind} never came about");
+            assert!(met.kinds.contains(kind), "EBB_SEED={seed}: {kind} never came about");
         }
     }
 }

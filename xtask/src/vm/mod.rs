@@ -6,6 +6,7 @@
 //! this tree   ─► agent + runner (static) ─► initramfs     ┘
 //! ```
 //! Tests say which machine they need; each kernel boots one guest per machine. Logs are in `target/vm/KERNEL/MACHINE/`.
+use crate::seed;
 use anyhow::{Result, bail};
 use payload::Test;
 use std::time::Instant;
@@ -50,11 +51,16 @@ pub(crate) struct Args {
 
 /// Every test on every kernel, as `cargo xtask test` does.
 pub(crate) fn all() -> Result<()> {
-    run(&Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1, long: false })
+    let mut lab = lab::Lab::open(&[])?;
+    lab.soak.seed = seed::of_commit()?;
+    run_in(lab, &Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1, long: false })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut lab = lab::Lab::open(&args.kernels)?;
+    run_in(lab::Lab::open(&args.kernels)?, args)
+}
+
+fn run_in(mut lab: lab::Lab, args: &Args) -> Result<()> {
     let wanted = |test: &Test| {
         args.filter.is_empty() || args.filter.iter().any(|part| test.name.contains(part))
     };
