@@ -5,6 +5,7 @@ use crate::sense::node::NodeSensor;
 use crate::sense::runtime::PodSeen;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::{OomKill, Preference, Sandbox};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -185,14 +186,16 @@ fn a_cgroup_in_which_nothing_lives_is_no_candidate() {
     fs::write(dir.join("cgroup.procs"), "").unwrap();
     fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();
     state.sample(Boot::now(), Depth::Memory).unwrap();
-    let protected: Vec<_> = state
+    // Workloads are in the order of their ids, which are what inode numbers the file system gives.
+    let protected: BTreeMap<_, _> = state
         .snapshot(Boot::now())
         .workloads
         .into_iter()
         .map(|workload| (workload.key.name, workload.protected))
         .collect();
     let empty = Some(ProtectedReason::NothingRuns);
-    assert_eq!(protected, [("/apps/killed".to_owned(), empty), ("/apps/lives".to_owned(), None)]);
+    let expected = [("/apps/killed".to_owned(), empty), ("/apps/lives".to_owned(), None)];
+    assert_eq!(protected, expected.into());
 }
 
 #[test]
