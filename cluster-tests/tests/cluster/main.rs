@@ -8,6 +8,7 @@
 //! One control plane serves all; only one collector runs at a time, and each case has a namespace of its own.
 //! Run by `cargo xtask cluster`, which makes the programs; words behind `--` choose cases and options as usual.
 mod faults;
+mod graphs;
 mod kinds;
 mod observe;
 mod owners;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         failed |= libtest_mimic::run(&arguments, cases.iter().map(trial).collect()).has_failed();
     }
     let mut alone: Vec<(Alone, bool)> = vec![(random::TEST, !has_kcm)];
+    alone.push((graphs::TEST, false));
     alone.extend(observe::TESTS.map(|test| (test, false)));
     alone.extend(faults::TESTS.map(|test| (test, false)));
     let trial = |((name, run), is_ignored): (Alone, bool)| {
