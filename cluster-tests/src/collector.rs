@@ -48,7 +48,10 @@ impl Running {
                 let arguments = kcm(&program, &kubeconfig, plane.dir())?;
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
-            Collector::Ebb => ebb("ebb", &kubeconfig, &["--enforce", ALONE], plane.dir())?,
+            Collector::Ebb => {
+                let threshold = format!("--terminated-pod-gc-threshold={TERMINATED}");
+                ebb("ebb", &kubeconfig, &["--enforce", ALONE, &threshold], plane.dir())?
+            }
         };
         let mut running = Self { collector, child };
         running.collects(&plane.api(User::Admin)?)?;
@@ -63,6 +66,19 @@ impl Running {
         let kubeconfig = plane.kubeconfig(User::Reader)?;
         let child = ebb("ebb", &kubeconfig, &[ALONE], plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child })
+    }
+
+    /// Starts `ebb controller --enforce` with more options, and waits until it collects.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or collects nothing in time.
+    pub fn with(plane: &Plane, more: &[&str]) -> Result<Self> {
+        let kubeconfig = plane.kubeconfig(User::Admin)?;
+        let options = [&["--enforce", ALONE], more].concat();
+        let child = ebb("ebb", &kubeconfig, &options, plane.dir())?;
+        let mut running = Self { collector: Collector::Ebb, child };
+        running.collects(&plane.api(User::Admin)?)?;
+        Ok(running)
     }
 
     /// Starts `ebb controller --enforce` by way of a proxy, with more options, for owner references only.
@@ -203,7 +219,6 @@ fn ebb(name: &'static str, kubeconfig: &Path, more: &[&str], dir: &Path) -> Resu
         "controller".into(),
         format!("--kubeconfig={}", kubeconfig.display()),
         "--node-quarantine=2s".into(),
-        format!("--terminated-pod-gc-threshold={TERMINATED}"),
         "--output=json".into(),
     ];
     arguments.extend(more.iter().map(|&word| word.to_owned()));

@@ -67,6 +67,7 @@ fn main() -> ExitCode {
     }
     let mut alone: Vec<(Alone, bool)> = vec![(random::TEST, !has_kcm)];
     alone.push((graphs::TEST, false));
+    alone.push((pods::LIMITS, false));
     alone.extend(observe::TESTS.map(|test| (test, false)));
     alone.extend(faults::TESTS.map(|test| (test, false)));
     let trial = |((name, run), is_ignored): (Alone, bool)| {
