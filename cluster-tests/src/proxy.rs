@@ -177,6 +177,11 @@ impl Proxy {
         ends.count()
     }
 
+    /// Whether the API server answers such a request now.
+    pub fn is_open(&self, which: impl Fn(&Asked) -> bool) -> bool {
+        locked(&self.shared.open).iter().any(|(_, asked, _)| which(asked))
+    }
+
     /// How many requests there were so far of which this is true.
     pub fn count(&self, which: impl Fn(&Asked) -> bool) -> usize {
         locked(&self.shared.asked).iter().filter(|asked| which(asked)).count()

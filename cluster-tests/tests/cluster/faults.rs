@@ -13,8 +13,9 @@ use ebb_cluster_tests::collector::{ALONE, Collector, Running};
 use ebb_cluster_tests::proxy::{Asked, Fate, Proxy};
 use ebb_cluster_tests::wait;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: [Alone; 9] = [
@@ -118,6 +119,17 @@ fn is_any(asked: &Asked, plurals: &[&str]) -> bool {
 
 /// Closes these watches and refuses them until the proxy is mended.
 fn without_watches(proxy: &Proxy, plurals: &'static [&'static str], fate: Fate) -> Result<()> {
+    // After a list, a watch takes a moment to be open.
+    wait::until_some(
+        PATIENCE,
+        || format!("watches of {plurals:?} are open"),
+        || {
+            Ok(plurals
+                .iter()
+                .all(|one| proxy.is_open(|asked| asked.is_watch_of(one)))
+                .then_some(()))
+        },
+    )?;
     let before = proxy.count(|asked| is_any(asked, plurals));
     proxy.fault(move |asked| if is_any(asked, plurals) { fate.clone() } else { Fate::Pass });
     let cut = proxy.cut(|asked| is_any(asked, plurals));
@@ -167,23 +179,28 @@ fn expired(world: &World, proxy: &Proxy, _: &mut Running) -> Result<()> {
         "code": 410, "message": "too old resource version",
     });
     let in_the_stream = json!({"type": "ERROR", "object": status});
-    let is_list = |asked: &Asked| asked.path.contains("/secrets?limit=") && asked.method == "GET";
+    let is_list = |asked: &Asked, plural: &str| {
+        asked.method == "GET" && asked.path.contains(&format!("/{plural}?limit="))
+    };
     for fate in [Fate::Answer(410, status), Fate::Stream(in_the_stream)] {
         let scene = Scene::new(world)?;
         // While it lists it may not watch: changes fall between.
         without_watches(proxy, BOTH, Fate::Close)?;
         scene.changes(world)?;
-        let lists = proxy.count(is_list);
+        let lists = BOTH.iter().map(|one| proxy.count(|asked| is_list(asked, one)));
+        let lists: Vec<usize> = lists.collect();
         // Each watch is answered so once: what is listed then is the truth.
-        let left = Arc::new(AtomicUsize::new(BOTH.len()));
+        let told = Mutex::new(BTreeSet::new());
         proxy.fault(move |asked| {
-            let less = |left: usize| left.checked_sub(1);
-            let is_one = is_any(asked, BOTH)
-                && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok();
-            if is_one { fate.clone() } else { Fate::Pass }
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_first = is_any(asked, BOTH) && told.insert(asked.place().to_owned());
+            if is_first { fate.clone() } else { Fate::Pass }
         });
         Scene::is_as_it_should_be(world)?;
-        ensure!(proxy.count(is_list) > lists, "secrets were not listed anew");
+        for (one, before) in BOTH.iter().zip(lists) {
+            let now = proxy.count(|asked| is_list(asked, one));
+            ensure!(now > before, "{one} were not listed anew");
+        }
     }
     Ok(())
 }
