@@ -99,11 +99,11 @@ impl Shape {
         let (kind, name) = (escaped(&self.kind), escaped(&self.name));
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = write!(
+        let _ = writeln!(
             text,
             "<g><title>{kind} {name}{what}</title><rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{BOX}\" rx=\"6\" fill=\"{fill}\" stroke=\"{line}\" stroke-width=\"1.5\"{style}/>\
              <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#475569\">{kind}</text>\
-             <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#0f172a\">{name}</text></g>\n",
+             <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#0f172a\">{name}</text></g>",
             top + 18.0,
             top + 35.0,
         );
