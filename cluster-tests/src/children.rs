@@ -85,14 +85,20 @@ impl Child {
         format!("{}: {} / {}", self.name, last(&self.log), last(&self.log.with_extension("err")))
     }
 
+    /// Sends a signal to a program that runs.
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.runs()?;
+        // The process is ours and not waited for yet: the number is still its own.
+        let pid = Pid::from_raw(i32::try_from(self.process.id())?);
+        kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
+    }
+
     /// Asks the program to end, and waits for it.
     pub(crate) fn end(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.process.try_wait().context("cannot wait for a child")? {
             return Ok(status);
         }
-        // The process is ours and not waited for yet: the number is still its own.
-        let pid = Pid::from_raw(i32::try_from(self.process.id())?);
-        kill(pid, Signal::SIGTERM).with_context(|| format!("cannot end {}", self.name))?;
+        self.signal(Signal::SIGTERM)?;
         let begun = Instant::now();
         while begun.elapsed() < GRACE {
             if let Some(status) = self.process.try_wait().context("cannot wait for a child")? {

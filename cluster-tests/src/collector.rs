@@ -2,8 +2,10 @@
 use crate::api::Api;
 use crate::children::Child;
 use crate::plane::{Plane, User, free_ports};
+use crate::proxy::Proxy;
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 /// How many terminated pods may stay.
 pub const TERMINATED: usize = 4;
+/// The option of one that needs no Lease.
+pub const ALONE: &str = "--no-leader-election";
 /// Until it acts: it lists everything first.
 const STARTS_IN: Duration = Duration::from_secs(90);
 
@@ -44,7 +48,10 @@ impl Running {
                 let arguments = kcm(&program, &kubeconfig, plane.dir())?;
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
-            Collector::Ebb => ebb(&kubeconfig, &["--enforce"], plane.dir())?,
+            Collector::Ebb => {
+                let threshold = format!("--terminated-pod-gc-threshold={TERMINATED}");
+                ebb("ebb", &kubeconfig, &["--enforce", ALONE, &threshold], plane.dir())?
+            }
         };
         let mut running = Self { collector, child };
         running.collects(&plane.api(User::Admin)?)?;
@@ -57,8 +64,73 @@ impl Running {
     /// When it cannot be started.
     pub fn observe(plane: &Plane) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Reader)?;
-        let child = ebb(&kubeconfig, &[], plane.dir())?;
+        let child = ebb("ebb", &kubeconfig, &[ALONE], plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child })
+    }
+
+    /// Starts `ebb controller --enforce` with more options, and waits until it collects.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or collects nothing in time.
+    pub fn with(plane: &Plane, more: &[&str]) -> Result<Self> {
+        let kubeconfig = plane.kubeconfig(User::Admin)?;
+        let options = [&["--enforce", ALONE], more].concat();
+        let child = ebb("ebb", &kubeconfig, &options, plane.dir())?;
+        let mut running = Self { collector: Collector::Ebb, child };
+        running.collects(&plane.api(User::Admin)?)?;
+        Ok(running)
+    }
+
+    /// Starts `ebb controller --enforce` by way of a proxy, with more options, for owner references only.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn through(
+        name: &'static str,
+        plane: &Plane,
+        proxy: &Proxy,
+        more: &[&str],
+    ) -> Result<Self> {
+        let kubeconfig = plane.kubeconfig_through(name, proxy.url())?;
+        let options = [&["--enforce", "--collectors=owner-references"], more].concat();
+        let child = ebb(name, &kubeconfig, &options, plane.dir())?;
+        Ok(Self { collector: Collector::Ebb, child })
+    }
+
+    /// Stops it without its knowledge, until it is resumed.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pause(&mut self) -> Result<()> {
+        self.child.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&mut self) -> Result<()> {
+        self.child.signal(Signal::SIGCONT)
+    }
+
+    /// Waits until its output has a line with all of these words.
+    ///
+    /// # Errors
+    /// When it has ended, or has not said so in time.
+    pub fn says(&mut self, patience: Duration, words: &[&str]) -> Result<()> {
+        let child = &mut self.child;
+        let log = child.log().to_owned();
+        let found = wait::until_some(
+            patience,
+            || format!("it says {words:?}"),
+            || {
+                child.runs()?;
+                let output = std::fs::read_to_string(&log).context("cannot read a log")?;
+                let is_said = |line: &str| words.iter().all(|word| line.contains(word));
+                Ok(output.lines().any(is_said).then_some(()))
+            },
+        );
+        found.with_context(|| child.last_words())
     }
 
     /// Which one runs.
@@ -93,8 +165,11 @@ impl Running {
         Ok(())
     }
 
-    /// An object whose owner never was goes as soon as a collector is at work.
-    fn collects(&mut self, api: &Api) -> Result<()> {
+    /// Waits until an object whose owner never was goes, as it does as soon as a collector is at work.
+    ///
+    /// # Errors
+    /// When the collector ends, or does not collect it in time.
+    pub fn collects(&mut self, api: &Api) -> Result<()> {
         let path = "/api/v1/namespaces/default/configmaps";
         let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}]}});
@@ -139,21 +214,22 @@ fn kcm(program: &Path, kubeconfig: &Path, dir: &Path) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-fn ebb(kubeconfig: &Path, more: &[&str], dir: &Path) -> Result<Child> {
+fn ebb(name: &'static str, kubeconfig: &Path, more: &[&str], dir: &Path) -> Result<Child> {
     let mut arguments = vec![
         "controller".into(),
         format!("--kubeconfig={}", kubeconfig.display()),
-        "--no-leader-election".into(),
         "--node-quarantine=2s".into(),
-        format!("--terminated-pod-gc-threshold={TERMINATED}"),
         "--output=json".into(),
     ];
     arguments.extend(more.iter().map(|&word| word.to_owned()));
-    Child::start("ebb", program()?, &arguments, dir)
+    Child::start(name, program()?, &arguments, dir)
 }
 
 /// ebb as this workspace builds it, built once.
-fn program() -> Result<&'static Path> {
+///
+/// # Errors
+/// When it cannot be built.
+pub fn program() -> Result<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let built = escargot::CargoBuild::new().package("ebb").bin("ebb").run();

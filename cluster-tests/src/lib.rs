@@ -3,6 +3,7 @@
 //! ```text
 //! Plane        etcd + kube-apiserver, one for a test binary
 //!   ├─ Running     kube-controller-manager or `ebb controller`, one at a time
+//!   ├─ Proxy       between ebb and the server, where a fault is tested
 //!   └─ Api         plain JSON over HTTPS
 //! ```
 //! The programs are those of a directory: `cargo xtask cluster` makes it and names it in [`ASSETS`].
@@ -11,7 +12,9 @@
 pub mod api;
 mod children;
 pub mod collector;
+mod oracle;
 pub mod plane;
+pub mod proxy;
 pub mod wait;
 
 /// The variable with the directory of `etcd`, `kube-apiserver` and `kube-controller-manager`.

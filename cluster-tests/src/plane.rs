@@ -38,10 +38,12 @@ impl User {
 #[derive(Debug)]
 pub struct Plane {
     // Ended in this order: the server while its store is there.
-    _server: Child,
+    server: Option<Child>,
     _etcd: Child,
     dir: TempDir,
-    url: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    port: u16,
     authority: Vec<u8>,
 }
 
@@ -63,23 +65,57 @@ impl Plane {
         prepare(dir.path())?;
         let program = assets.join("kube-apiserver");
         let arguments = api_server(dir.path(), client, secure);
-        let mut server = Child::start("kube-apiserver", &program, &arguments, dir.path())?;
-        listens(&mut server, secure)?;
+        let server = serve(&program, &arguments, dir.path(), secure)?;
         // With its own certificate is that of the authority that has signed it.
         let path = dir.path().join("apiserver.crt");
         let authority = fs::read(&path).with_context(|| format!("cannot read {path:?}"))?;
-        let url = format!("https://127.0.0.1:{secure}");
-        let api = Api::new(&url, &authority, User::Admin.name())?;
+        let (server, port) = (Some(server), secure);
+        let plane = Self { server, _etcd: etcd, dir, program, arguments, port, authority };
+        plane.is_ready()?;
+        allow_reading(&plane.api(User::Admin)?)?;
+        Ok(plane)
+    }
+
+    /// Kills the API server; what it has stored stays.
+    pub fn stop_server(&mut self) {
+        self.server = None;
+    }
+
+    /// Starts the API server again on the same port, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it is not ready in time.
+    pub fn start_server(&mut self) -> Result<()> {
+        self.server = None;
+        self.server = Some(serve(&self.program, &self.arguments, self.dir.path(), self.port)?);
+        self.is_ready()
+    }
+
+    fn is_ready(&self) -> Result<()> {
+        let api = self.api(User::Admin)?;
+        let last = || self.server.as_ref().map(Child::last_words).unwrap_or_default();
         wait::until_some(
             STARTS_IN,
-            || format!("ready, {}", server.last_words()),
+            || format!("ready, {}", last()),
             || {
                 let answer = api.ask("GET", "/readyz", None);
                 Ok(answer.is_ok_and(|(status, _)| status == 200).then_some(()))
             },
-        )?;
-        allow_reading(&api)?;
-        Ok(Self { _server: server, _etcd: etcd, dir, url, authority })
+        )
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The port of the API server.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Who has signed its certificate, as PEM.
+    pub(crate) fn authority(&self) -> &[u8] {
+        &self.authority
     }
 
     /// A client for a user.
@@ -87,7 +123,7 @@ impl Plane {
     /// # Errors
     /// When the server's certificate cannot be read.
     pub fn api(&self, user: User) -> Result<Api> {
-        Api::new(&self.url, &self.authority, user.name())
+        Api::new(&self.url(), &self.authority, user.name())
     }
 
     /// A kubeconfig for a user.
@@ -95,12 +131,25 @@ impl Plane {
     /// # Errors
     /// When it cannot be written.
     pub fn kubeconfig(&self, user: User) -> Result<PathBuf> {
-        let name = user.name();
-        let path = self.dir.path().join(format!("{name}.kubeconfig"));
         let authority = self.dir.path().join("apiserver.crt");
+        let cluster = json!({"server": self.url(), "certificate-authority": authority});
+        self.kubeconfig_of(user, user.name(), &cluster)
+    }
+
+    /// A kubeconfig for the administrator by way of a proxy.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn kubeconfig_through(&self, file: &str, proxy: &str) -> Result<PathBuf> {
+        self.kubeconfig_of(User::Admin, file, &json!({"server": proxy}))
+    }
+
+    fn kubeconfig_of(&self, user: User, file: &str, cluster: &Value) -> Result<PathBuf> {
+        let name = user.name();
+        let path = self.dir.path().join(format!("{file}.kubeconfig"));
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "tests",
-            "clusters": [{"name": "tests", "cluster": {"server": self.url, "certificate-authority": authority}}],
+            "clusters": [{"name": "tests", "cluster": cluster}],
             "users": [{"name": name, "user": {"token": name}}],
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": name}}],
         });
@@ -124,6 +173,12 @@ impl Plane {
         // The last line may be on its way.
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
+}
+
+fn serve(program: &Path, arguments: &[String], dir: &Path, port: u16) -> Result<Child> {
+    let mut server = Child::start("kube-apiserver", program, arguments, dir)?;
+    listens(&mut server, port)?;
+    Ok(server)
 }
 
 fn etcd(dir: &Path, client: u16, peer: u16) -> Vec<String> {

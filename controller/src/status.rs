@@ -168,4 +168,29 @@ mod tests {
         assert!(text.contains("ebb_controller_act_seconds_bucket{le=\"+Inf\"} 2\n"));
         assert!(text.contains("ebb_controller_requests_total{verb=\"delete\",code=\"200\"} 2\n"));
     }
+
+    #[test]
+    fn alerts_are_about_metrics_that_there_are() {
+        let rules = include_str!("../../deploy/kustomize/controller-alerts/rules.yaml");
+        let now = Instant::now();
+        let status = Status::new(now);
+        let mut inner = status.lock();
+        let of = Resource { group: String::new(), kind: "Pod".to_owned() };
+        inner.resources.insert(of, (State::Synced, now));
+        let text = inner.metrics(&Requests::from([(("delete", "200".into()), 2)]), now);
+        let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+        let named: std::collections::BTreeSet<&str> = rules
+            .match_indices("ebb_controller_")
+            .map(|(at, _)| rules[at..].split(|c| !is_part(c)).next().unwrap_or_default())
+            .collect();
+        assert!(named.len() > 4, "{named:?}");
+        for name in named {
+            assert!(
+                text.lines().any(|line| {
+                    line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                }),
+                "{name}"
+            );
+        }
+    }
 }

@@ -30,6 +30,8 @@ pub(super) struct Args {
     /// Terminated pods that may stay in the cluster; 0 for any number.
     #[arg(long, value_name = "N", default_value_t = 12_500)]
     terminated_pod_gc_threshold: usize,
+    #[command(flatten)]
+    limits: PodLimits,
     /// How long a node must be missing before its pods are deleted: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = super::cluster::age)]
     node_quarantine: u64,
@@ -47,6 +49,65 @@ pub(super) struct Args {
     output: Output,
 }
 
+/// Limits on terminated pods beside the threshold, none of which is set by itself. Evicted pods go first, then the oldest.
+#[derive(Debug, Default, clap::Args)]
+struct PodLimits {
+    /// Terminated pods that may stay in a namespace.
+    #[arg(long, value_name = "N", value_parser = pods)]
+    terminated_pods_per_namespace: Option<usize>,
+    /// Terminated pods that may stay of one owner: of the ReplicaSet, Job or other controller that made them.
+    #[arg(long, value_name = "N", value_parser = pods)]
+    terminated_pods_per_owner: Option<usize>,
+    /// How long a terminated pod may stay: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", value_parser = pod_age)]
+    terminated_pod_age: Option<u64>,
+    /// How long an evicted pod may stay: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", value_parser = pod_age)]
+    evicted_pod_age: Option<u64>,
+    /// These limits leave the failed pods of Jobs as they are; the threshold does not.
+    #[arg(long)]
+    keep_failed_pods_of_jobs: bool,
+}
+
+impl PodLimits {
+    /// The options that are given, by their names.
+    fn given(&self) -> Vec<&'static str> {
+        let Self {
+            terminated_pods_per_namespace,
+            terminated_pods_per_owner,
+            terminated_pod_age,
+            evicted_pod_age,
+            keep_failed_pods_of_jobs,
+        } = self;
+        [
+            ("--terminated-pods-per-namespace", terminated_pods_per_namespace.is_some()),
+            ("--terminated-pods-per-owner", terminated_pods_per_owner.is_some()),
+            ("--terminated-pod-age", terminated_pod_age.is_some()),
+            ("--evicted-pod-age", evicted_pod_age.is_some()),
+            (KEEP_FAILED, *keep_failed_pods_of_jobs),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_given)| is_given.then_some(name))
+        .collect()
+    }
+
+    /// An option without any effect is a mistake that its author should hear of.
+    fn check(&self, collects_pods: bool) -> anyhow::Result<()> {
+        let given = self.given();
+        if let (Some(first), false) = (given.first(), collects_pods) {
+            return Err(anyhow!("{first} has no effect: --collectors leaves pods out"));
+        }
+        if given == [KEEP_FAILED] {
+            return Err(anyhow!(
+                "{KEEP_FAILED} has no effect without a limit: give --terminated-pods-per-namespace, --terminated-pods-per-owner, --terminated-pod-age or --evicted-pod-age too"
+            ));
+        }
+        Ok(())
+    }
+}
+
+const KEEP_FAILED: &str = "--keep-failed-pods-of-jobs";
+
 /// A collector by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Collector {
@@ -58,6 +119,7 @@ enum Collector {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let ignored = ignored(&args.ignore).map_err(Failure::Input)?;
+    args.limits.check(args.collectors.contains(&Collector::Pods)).map_err(Failure::Input)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // One thread has the graph, the other the connections.
     let runtime = runtime.worker_threads(2).enable_all().build();
@@ -80,8 +142,12 @@ impl Args {
         let pods = Limits {
             terminated: Some(self.terminated_pod_gc_threshold).filter(|&n| n > 0),
             quarantine: self.node_quarantine,
+            per_namespace: self.limits.terminated_pods_per_namespace,
+            per_controller: self.limits.terminated_pods_per_owner,
+            age: self.limits.terminated_pod_age,
+            evicted_age: self.limits.evicted_pod_age,
+            keep_failed_of_jobs: self.limits.keep_failed_pods_of_jobs,
             ignored_namespaces: namespaces.clone(),
-            ..Limits::default()
         };
         Config {
             mode: if self.enforce { Mode::Enforce } else { Mode::Observe },
@@ -147,6 +213,18 @@ fn qps(text: &str) -> anyhow::Result<f64> {
     if qps > 0.0 && qps <= 100_000.0 { Ok(qps) } else { Err(wrong()) }
 }
 
+fn pods(text: &str) -> anyhow::Result<usize> {
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| {
+        anyhow!("give how many pods may stay, at least 1; without the option, any number may")
+    })
+}
+
+fn pod_age(text: &str) -> anyhow::Result<u64> {
+    let age = super::cluster::age(text)?;
+    if age > 0 { Ok(age) } else { Err(anyhow!("give a time of more than 0, as in 1h")) }
+}
+
 fn listen(text: &str) -> anyhow::Result<SocketAddr> {
     text.parse().map_err(|_| anyhow!("give an address with a port, as in 127.0.0.1:8080"))
 }
@@ -164,6 +242,21 @@ mod tests {
         for wrong in ["namespace/", "pods/web", ""] {
             assert!(ignored(&[wrong.to_owned()]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_limit_on_pods_without_effect_is_refused() {
+        assert!(pods("0").is_err() && pods("-1").is_err() && pods("many").is_err());
+        assert!(pod_age("0h").is_err() && pod_age("1").is_err());
+        assert_eq!((pods("1").unwrap(), pod_age("1h").unwrap()), (1, 3_600_000));
+        let keep = || PodLimits { keep_failed_pods_of_jobs: true, ..PodLimits::default() };
+        let alone = keep().check(true).unwrap_err().to_string();
+        assert!(alone.starts_with("--keep-failed-pods-of-jobs has no effect without"), "{alone}");
+        let both = PodLimits { evicted_pod_age: Some(1), ..keep() };
+        assert!(both.check(true).is_ok());
+        let out = both.check(false).unwrap_err().to_string();
+        assert_eq!(out, "--evicted-pod-age has no effect: --collectors leaves pods out");
+        assert!(PodLimits::default().check(false).is_ok());
     }
 
     #[test]

@@ -30,7 +30,8 @@ const SILENCE: Duration = Duration::from_secs(150);
 /// For how long a cut watch may be resumed before what it showed is called old.
 const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// An API server that is back is heard within seconds, however long it was away; one with a Retry-After is asked no sooner.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str =

@@ -2,6 +2,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod alerts;
 mod alone;
 mod bench;
 mod bpf;
@@ -38,6 +39,8 @@ enum Command {
     Bpf(bpf::Args),
     /// Build the agent as it is shipped: optimised, static, with its BPF programs.
     Build(build::Args),
+    /// Check the alert rules of the cluster collector, and when each alert fires.
+    Alerts(alerts::Args),
     /// Run the cluster collector and kube-controller-manager on a real control plane, on this host.
     Cluster(cluster::Args),
     /// Show ebb's main job on a real kernel: a leak beside services, ended in time.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Build(args) => build::run(&args),
+        Command::Alerts(args) => alerts::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
 
 use crate::gates::{self, Step};
-use crate::{bpf, cluster, fuzz, seed, sh, vm};
+use crate::{alerts, bpf, cluster, fuzz, seed, sh, vm};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 use std::time::Instant;
@@ -22,6 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut steps: Vec<Step> = gates::ALL.into_iter().collect();
     steps.push(Step { name: "BPF objects are reproducible", run: bpf::verify });
     steps.push(Step { name: "tests on this host", run: host_tests });
+    steps.push(Step { name: "alert rules", run: alerts::check });
     steps
         .push(Step { name: "cluster collector beside kube-controller-manager", run: cluster::all });
     steps.push(Step { name: "fuzz targets", run: fuzz::briefly });

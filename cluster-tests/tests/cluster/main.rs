@@ -3,10 +3,12 @@
 //! ```text
 //! kcm::…           each case under kube-controller-manager
 //! ebb::…           the same cases under ebb
-//! together::…      random sequences under one and then the other; what ebb does in observe mode
+//! together::…      random sequences under one and then the other; what ebb does in observe mode, and under faults
 //! ```
 //! One control plane serves all; only one collector runs at a time, and each case has a namespace of its own.
 //! Run by `cargo xtask cluster`, which makes the programs; words behind `--` choose cases and options as usual.
+mod faults;
+mod graphs;
 mod kinds;
 mod observe;
 mod owners;
@@ -24,6 +26,7 @@ use libtest_mimic::{Arguments, Trial};
 use session::Session;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 use world::World;
 
 /// A case: its name is a claim, and it holds under both collectors.
@@ -63,11 +66,19 @@ fn main() -> ExitCode {
         failed |= libtest_mimic::run(&arguments, cases.iter().map(trial).collect()).has_failed();
     }
     let mut alone: Vec<(Alone, bool)> = vec![(random::TEST, !has_kcm)];
+    alone.push((graphs::TEST, false));
+    alone.push((pods::LIMITS, false));
     alone.extend(observe::TESTS.map(|test| (test, false)));
+    alone.extend(faults::TESTS.map(|test| (test, false)));
     let trial = |((name, run), is_ignored): (Alone, bool)| {
         let session = Arc::clone(&session);
-        Trial::test(format!("together::{name}"), move || Ok(run(&session).map_err(said)?))
-            .with_ignored_flag(is_ignored)
+        Trial::test(format!("together::{name}"), move || {
+            let begun = Instant::now();
+            let result = run(&session).map_err(said);
+            eprintln!("{name}: {} s", begun.elapsed().as_secs());
+            Ok(result?)
+        })
+        .with_ignored_flag(is_ignored)
     };
     // Each has the cluster for itself.
     arguments.test_threads = Some(1);

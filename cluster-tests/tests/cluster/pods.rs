@@ -1,9 +1,10 @@
 //! Pod GC, case by case.
-use crate::Case;
 use crate::kinds::Kind;
-use crate::world::{KEEP, Made, World};
+use crate::session::Session;
+use crate::world::{KEEP, Made, World, to, with};
+use crate::{Alone, Case};
 use anyhow::{Result, ensure};
-use ebb_cluster_tests::collector::TERMINATED;
+use ebb_cluster_tests::collector::{Collector, Running, TERMINATED};
 use serde_json::{Value, json};
 
 pub(crate) const CASES: [Case; 7] = [
@@ -22,6 +23,67 @@ const MARKS: &str = "DeletionByPodGC";
 const EVICTED_FIRST: &str = "byEvictionAndCreationTimestamp";
 /// Of one that knows this taint.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// What ebb does beyond kube-controller-manager, where its options say so.
+pub(crate) const LIMITS: Alone = ("terminated_pods_go_by_the_limits_that_are_set", limits);
+
+fn limits(session: &Session) -> Result<()> {
+    session.stop()?;
+    let [by_namespace, by_owner, by_reason, of_a_job] =
+        [(); 4].map(|()| World::new(session, Collector::Ebb));
+    let worlds = [by_namespace?, by_owner?, by_reason?, of_a_job?];
+    let [by_namespace, by_owner, by_reason, of_a_job] = &worlds;
+    let terminated = |world: &World, name: &str, owner: Option<Value>, status: &Value| {
+        let made = world.make_from(Kind::Pod, name, Kind::Pod.body(), owner.as_slice(), &[])?;
+        world.set_status(&made, status)
+    };
+    let (failed, evicted) =
+        (json!({"phase": "Failed"}), json!({"phase": "Failed", "reason": "Evicted"}));
+    for at in 1..=5 {
+        terminated(by_namespace, &format!("p{at}"), None, &json!({"phase": "Succeeded"}))?;
+    }
+    let controlled = |owner: &Made| Some(with(to(owner), "controller", &json!(true)));
+    let app = by_owner.make("app", &[])?;
+    for at in 1..=3 {
+        terminated(by_owner, &format!("p{at}"), controlled(&app), &failed)?;
+    }
+    terminated(by_owner, "z-alone", None, &failed)?;
+    terminated(by_reason, "error", None, &failed)?;
+    terminated(by_reason, "evicted", None, &evicted)?;
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}});
+    let path = format!("/apis/batch/v1/namespaces/{}/jobs", of_a_job.namespace);
+    let job = json!({"metadata": {"name": "job"}, "spec": {"template": template}});
+    let job = of_a_job.api.create(&path, &job)?;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job["metadata"]["uid"], "controller": true,
+    });
+    for at in 1..=2 {
+        terminated(of_a_job, &format!("p{at}"), Some(job.clone()), &failed)?;
+    }
+    terminated(of_a_job, "evicted", Some(job), &evicted)?;
+    let options = [
+        "--terminated-pods-per-namespace=3",
+        "--terminated-pods-per-owner=1",
+        "--evicted-pod-age=3s",
+        "--keep-failed-pods-of-jobs",
+    ];
+    let ebb = session.with_plane(|plane| Running::with(plane, &options))?;
+    by_namespace.stays(&["p3", "p4", "p5"])?;
+    by_owner.stays(&["app", "p3 of app", "z-alone"])?;
+    by_reason.stays(&["error"])?;
+    of_a_job.stays(&["evicted of job", "p1 of job", "p2 of job"])?;
+    ebb.end()?;
+    // By age all of them go, and it does not take an event: the time has come.
+    let ebb = session.with_plane(|plane| Running::with(plane, &["--terminated-pod-age=10s"]))?;
+    terminated(by_reason, "young", None, &failed)?;
+    by_namespace.becomes(&[])?;
+    by_owner.becomes(&["app"])?;
+    by_reason.becomes(&[])?;
+    of_a_job.becomes(&[])?;
+    ebb.end()?;
+    by_owner.api.delete(&format!("{path}/job"), &json!({"propagationPolicy": "Background"}))
+}
 
 fn pod(world: &World, name: &str, node: Option<&str>, finalizers: &[&str]) -> Result<Made> {
     let mut body = Kind::Pod.body();

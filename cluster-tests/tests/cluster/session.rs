@@ -55,6 +55,16 @@ impl Session {
         self.plane(&mut parts.plane).and_then(ask)
     }
 
+    /// For what is done to the control plane itself.
+    pub(crate) fn with_plane_mut<T>(
+        &self,
+        change: impl FnOnce(&mut Plane) -> Result<T>,
+    ) -> Result<T> {
+        let mut parts = locked(&self.parts);
+        self.plane(&mut parts.plane)?;
+        parts.plane.as_mut().context("no control plane").and_then(change)
+    }
+
     /// Sees to it that this collector runs, and no other.
     pub(crate) fn run(&self, collector: Collector) -> Result<()> {
         let mut parts = locked(&self.parts);

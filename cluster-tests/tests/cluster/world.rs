@@ -57,18 +57,22 @@ pub(crate) struct World<'a> {
     kinds: Mutex<BTreeSet<Kind>>,
 }
 
-impl World<'_> {
+impl<'a> World<'a> {
+    /// An empty namespace; which collector runs is the caller's affair.
+    pub(crate) fn new(session: &'a Session, collector: Collector) -> Result<Self> {
+        let api = session.api()?;
+        let namespace = session.namespace(&api)?;
+        Ok(Self { session, api, collector, namespace, kinds: Mutex::default() })
+    }
+
     /// Plays a case while a collector is at work, and clears up after it.
     pub(crate) fn play(
-        session: &Session,
+        session: &'a Session,
         collector: Collector,
         case: fn(&World) -> Result<()>,
     ) -> Result<()> {
         session.run(collector)?;
-        let api = session.api()?;
-        let namespace = session.namespace(&api)?;
-        let kinds = Mutex::default();
-        let world = World { session, api, collector, namespace, kinds };
+        let world = World::new(session, collector)?;
         let result = case(&world)
             .with_context(|| format!("namespace {}; {}", world.namespace, session.last_words()));
         let cleared = world.clear().context("cannot clear up");
@@ -176,7 +180,7 @@ impl World<'_> {
         )
     }
 
-    fn becomes_in(&self, patience: Duration, expected: &[&str]) -> Result<()> {
+    pub(crate) fn becomes_in(&self, patience: Duration, expected: &[&str]) -> Result<()> {
         let last = Mutex::new(vec![]);
         let said = || {
             let last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +248,7 @@ impl World<'_> {
     }
 
     /// An object that is garbage when it is made has gone.
-    fn collects_other_things(&self) -> Result<()> {
+    pub(crate) fn collects_other_things(&self) -> Result<()> {
         let path = Kind::Secret.path(&self.namespace);
         let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "never", "uid": "never"});
         let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [owner]}});
@@ -258,7 +262,7 @@ impl World<'_> {
     }
 
     /// Nothing of a case is left for those that come later to stumble over.
-    fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         for (kind, object) in self.objects()? {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let path = format!("{}/{name}", kind.path(&self.namespace));

@@ -1,6 +1,7 @@
 //! `ebb graph`: owners and dependents of an object of a saved cluster, and what a delete would do.
 
 use super::read::Cluster;
+use super::svg::{self, Arrow, Outcome, Shape};
 use super::{Name, ShownHold, Target, hold, name, resource};
 use crate::{Failure, json};
 use anyhow::Context as _;
@@ -45,6 +46,8 @@ enum Form {
     Json,
     /// A graph for Graphviz.
     Dot,
+    /// A picture.
+    Svg,
 }
 
 #[derive(Serialize)]
@@ -100,6 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             json::pretty(&answer)? + "\n"
         }
         Form::Dot => dot(&cluster, &around, cascade.as_ref()),
+        Form::Svg => picture(&cluster, &around, cascade.as_ref()),
         Form::Text => lines(&cluster, &uid, cascade.as_ref())
             .iter()
             .map(|line| plain(line).into_owned() + "\n")
@@ -193,19 +197,50 @@ fn lines(cluster: &Cluster, uid: &Uid, cascade: Option<&Cascade>) -> Vec<String>
     lines
 }
 
+/// What becomes of an object by a cascade.
+fn outcome(uid: &Uid, cascade: Option<&Cascade>) -> Outcome {
+    let Some(cascade) = cascade else { return Outcome::Stays };
+    if cascade.deleted.binary_search(uid).is_ok() {
+        Outcome::Deleted
+    } else if cascade.held.binary_search_by(|held| held.uid.cmp(uid)).is_ok() {
+        Outcome::Held
+    } else {
+        Outcome::Stays
+    }
+}
+
+/// A picture, owners above their dependents; what a cascade deletes is red, what it holds up yellow and dashed.
+fn picture(cluster: &Cluster, around: &BTreeSet<Uid>, cascade: Option<&Cascade>) -> String {
+    let shape = |uid: &Uid| {
+        let (kind, name) = match cluster.graph.object(uid) {
+            Some(object) => {
+                let namespace = object.namespace.map(|n| n + "/").unwrap_or_default();
+                (object.kind.to_string(), format!("{namespace}{}", object.name))
+            }
+            None => (cluster.absent().to_owned(), uid.to_string()),
+        };
+        let outcome = outcome(uid, cascade);
+        Shape { kind: plain(&kind).into_owned(), name: plain(&name).into_owned(), outcome }
+    };
+    let shapes: Vec<Shape> = around.iter().map(shape).collect();
+    let place = |uid: &str| around.iter().position(|other| *other == Uid::new(uid));
+    let arrow = |Reference { owner, dependent, blocks }| {
+        Some(Arrow { owner: place(&owner)?, dependent: place(&dependent)?, blocks })
+    };
+    let arrows: Vec<Arrow> = references(cluster, around).into_iter().filter_map(arrow).collect();
+    svg::draw(&shapes, &arrows)
+}
+
 /// A graph for Graphviz, from owner to dependent; what a cascade deletes is filled, what it holds up has a double line.
 fn dot(cluster: &Cluster, around: &BTreeSet<Uid>, cascade: Option<&Cascade>) -> String {
     let quoted =
         |text: &str| format!("\"{}\"", plain(text).replace('\\', "\\\\").replace('"', "\\\""));
     let mut text = "digraph owners {\n".to_owned();
     for uid in around {
-        let is_deleted = cascade.is_some_and(|c| c.deleted.binary_search(uid).is_ok());
-        let is_held =
-            cascade.is_some_and(|c| c.held.binary_search_by(|held| held.uid.cmp(uid)).is_ok());
-        let style = match (is_deleted, is_held) {
-            (true, _) => ", style=filled",
-            (_, true) => ", peripheries=2",
-            _ => "",
+        let style = match outcome(uid, cascade) {
+            Outcome::Deleted => ", style=filled",
+            Outcome::Held => ", peripheries=2",
+            Outcome::Stays => "",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(

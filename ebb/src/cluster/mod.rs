@@ -10,6 +10,7 @@ pub(super) mod explain;
 pub(super) mod graph;
 mod read;
 pub(super) mod stuck;
+mod svg;
 
 use super::Failure;
 use anyhow::anyhow;

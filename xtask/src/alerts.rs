@@ -1,0 +1,69 @@
+//! `cargo xtask alerts`: whether Prometheus reads the alert rules of the controller, and when each alert fires.
+//!
+//! promtool is that of Debian's package of this name, unpacked and not installed. The cases are in `alerts/cases.yaml`.
+
+use crate::debs::{self, Suite};
+use crate::{alone, sh};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SUITE: &str = "trixie";
+const PACKAGE: &str = "promtool";
+const RULES: &str = "deploy/kustomize/controller-alerts/rules.yaml";
+const CASES: &str = include_str!("alerts/cases.yaml");
+
+/// Options of `cargo xtask alerts`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args) -> Result<()> {
+    check()
+}
+
+/// What the check runs.
+pub(crate) fn check() -> Result<()> {
+    let package = Suite::open(SUITE)?.fetch(&[PACKAGE.to_owned()])?;
+    let dir = alone::partial(&sh::cache()?.join("alerts"))?;
+    let checked = check_in(&dir, &package);
+    alone::remove(&dir)?;
+    checked
+}
+
+fn check_in(dir: &Path, package: &[PathBuf]) -> Result<()> {
+    package.iter().try_for_each(|deb| debs::unpack(deb, dir))?;
+    let rules = sh::root().join(RULES);
+    let manifest =
+        fs::read_to_string(&rules).with_context(|| format!("cannot read {}", rules.display()))?;
+    for (name, text) in [("rules.yaml", &*spec(&manifest)?), ("cases.yaml", CASES)] {
+        fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
+    }
+    let promtool = dir.join("usr/bin/promtool");
+    for (what, file) in [("check", "rules.yaml"), ("test", "cases.yaml")] {
+        sh::run(Command::new(&promtool).current_dir(dir).args([what, "rules", file]))?;
+    }
+    Ok(())
+}
+
+/// The rules file in a PrometheusRule: its `spec`, which comes last.
+fn spec(manifest: &str) -> Result<String> {
+    let (_, spec) = manifest.split_once("\nspec:\n").context("a PrometheusRule without spec")?;
+    let lines = spec.lines().map(|line| {
+        let line = line.strip_prefix("  ").with_context(|| format!("after spec: {line}"))?;
+        Ok(line.to_owned() + "\n")
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_are_what_is_below_spec_and_nothing_may_follow_it() {
+        assert_eq!(spec("kind: A\nspec:\n  groups:\n    - b\n").unwrap(), "groups:\n  - b\n");
+        assert!(spec("kind: A\nspec:\n  groups: []\nstatus: {}\n").is_err());
+        assert!(spec("kind: A\n").is_err());
+    }
+}
