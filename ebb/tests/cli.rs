@@ -448,7 +448,7 @@ fn where_several_sockets_are_ebb_does_not_guess() {
     assert!(errors.contains("--cri SOCKET, or --cri none"), "{errors}");
     let empty = node.path().join("empty").display().to_string();
     let none = on(&node, &["pods", "--host-root", &empty]);
-    assert_eq!(none.status.code(), Some(2));
+    assert_eq!(none.status.code(), Some(3));
     assert!(
         text(&none.stderr).contains("/run/containerd/containerd.sock"),
         "the usual ones are named"
