@@ -3,9 +3,9 @@
 //! Beside it a pass that reads every file of every cgroup, as a tool without a plan has to. Both read through the same page cache, so what differs is the number of files, which each has in its name.
 use criterion::{Criterion, criterion_group, criterion_main};
 use ebb_agent::cgroups::live::Reader;
+use ebb_agent::sense::Roots;
 use ebb_model::Amounts;
 use ebb_model::pod::{Container, ContainerId, Pod, Resources};
-use ebb_policy::cgroups::compare::differences;
 use ebb_policy::cgroups::{Node, Options, Plan, RawCgroups, plan};
 use std::fs;
 use std::hint::black_box;
@@ -15,6 +15,9 @@ const PODS: usize = 500;
 const CONTAINERS: usize = 3;
 /// Files that a cgroup has on Linux 6.12 with the controllers of a node enabled, beside those of the plan.
 const OTHER_FILES: usize = 45;
+
+/// What the tree's root says of itself.
+const CONTROLLERS: &str = "cpu cpuset hugetlb memory pids\n";
 
 fn amounts(cpu: &str, memory: &str) -> Amounts {
     [("cpu", cpu), ("memory", memory)]
@@ -81,9 +84,13 @@ fn full_node(criterion: &mut Criterion) {
     let Ok(root) = tempfile::tempdir() else { return };
     let once = planned();
     make(root.path(), &once);
-    let mut reader = Reader::new(root.path(), Path::new("/proc"));
+    // All of them are there, wherever the host has its own.
+    let controllers = fs::write(root.path().join("cgroup.controllers"), CONTROLLERS);
+    controllers.unwrap_or_else(|e| panic!("{e}"));
+    let roots = Roots { proc: "/proc".into(), cgroup: root.path().into() };
+    let mut reader = Reader::new(&roots, (options.pod_curve, options.container_curve));
     let live = reader.read(&once);
-    assert_eq!(differences(&once, &live, &node), [], "the tree is as planned");
+    assert_eq!(reader.differences(&once, &live, &node), [], "the tree is as planned");
     let (read, all) = (reader.reads(), read_everything(root.path()));
     let name = format!("{PODS} pods, {} cgroups", once.cgroups.len());
     let mut group = criterion.benchmark_group(name);
@@ -93,7 +100,7 @@ fn full_node(criterion: &mut Criterion) {
         bench.iter(|| {
             let plan = planned();
             let live = reader.read(&plan);
-            black_box(differences(&plan, &live, &node))
+            black_box(reader.differences(&plan, &live, &node))
         });
     });
     group.bench_function(format!("no plan: {all} files read"), |bench| {

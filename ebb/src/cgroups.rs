@@ -24,7 +24,8 @@ use ebb_agent::sense::host::{CgroupLayout, hierarchies};
 use ebb_agent::sense::manifests::Manifests;
 use ebb_agent::sense::runtime::Reader;
 use ebb_cri::{Deadlines, Endpoint, Runtime};
-use ebb_policy::cgroups::compare::{Difference, Kind, Live, differences};
+use ebb_policy::cgroups::compare::{Difference, Live};
+use ebb_policy::cgroups::cpu::Curve;
 use ebb_policy::cgroups::orphans::{Action, Orphan};
 use ebb_policy::cgroups::{Driver, Node, Options, Plan, PodTree, plan};
 use std::collections::BTreeSet;
@@ -271,24 +272,15 @@ fn audit(args: &ReadArgs, output: Output) -> Result<(), Failure> {
     let ground = ground(&config, &roots);
     let (orphaned_pods, dying) = match pod_tree(&config) {
         Some(tree) if layout.unified().is_some() => {
-            let known = sources.known(config.cgroups.beside);
-            if let Err(why) = &known
-                && ground.runs_something(&tree)
-            {
-                plan.notes.push(format!("pod cgroups without a pod are not looked for: {why}"));
-            }
-            (ground.orphaned_pods(&tree, known.ok().as_ref()), ground.dying(&tree))
+            let beside = config.cgroups.beside;
+            let orphaned = look_for_orphans(&ground, &tree, &sources, beside, &mut plan.notes);
+            (orphaned, ground.dying(&tree))
         }
         _ => (Vec::new(), Vec::new()),
     };
-    let Options { pod_curve, container_curve, .. } = config.cgroups.options;
-    let mut reader = live::Reader::of_layout(&layout, &roots, (pod_curve, container_curve));
+    let mut reader = live::Reader::new(&roots, curves(&config));
     let live: Live = reader.read(&plan);
-    let mut differences = differences(&plan, &live, &node);
-    differences.retain(|difference| {
-        let file = difference.file.as_deref();
-        difference.kind != Kind::NoFile || file.is_none_or(|file| reader.tells(file))
-    });
+    let differences = reader.differences(&plan, &live, &node);
     say(&match output {
         Output::Json => json(&Audit {
             schema_version: ebb_policy::cgroups::plan::SCHEMA_VERSION,
@@ -315,7 +307,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             hierarchies(&roots.proc)
         )));
     }
-    let Made { config, plan, node, sources, of_runtime } = args.inputs.make(&roots, true)?;
+    let Made { config, mut plan, node, sources, of_runtime } = args.inputs.make(&roots, true)?;
     check(&plan, &roots.cgroup).map_err(|problem| Failure::Input(anyhow!(problem)))?;
     let beside = if args.alone { Beside::Nobody } else { config.cgroups.beside };
     let mut errors = Vec::new();
@@ -323,7 +315,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let manager = manager.and_then(|connected| connected.map_err(|error| errors.push(error)).ok());
     let deadline = Duration::from_millis(config.cgroups.write_deadline.0);
     let mut enforcer = Enforcer {
-        reader: live::Reader::new(&roots.cgroup, &roots.proc),
+        reader: live::Reader::new(&roots, curves(&config)),
         writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
         scope: Scope {
             beside,
@@ -337,7 +329,9 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
     let round = enforcer.enforce(&plan, &node);
     errors.extend(round.failed.iter().map(chain));
     errors.extend(round.refused.iter().cloned());
-    let left = differences(&plan, &enforcer.reader.read(&plan), &node);
+    let live = enforcer.reader.read(&plan);
+    let left = enforcer.reader.differences(&plan, &live, &node);
+    errors.extend(left.iter().filter_map(|difference| enforcer.out_of_reach(difference)));
     let (mut cleaned_up, mut reclaimed) = (Vec::new(), 0);
     let ground = ground(&config, &roots);
     let mut orphaned_pods = Vec::new();
@@ -363,8 +357,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
         }
         // With the option, what is not cleaned up is an error by now.
         if !args.remove_orphaned_pods {
-            let known = sources.known(beside).ok();
-            orphaned_pods = ground.orphaned_pods(&tree, known.as_ref());
+            orphaned_pods = look_for_orphans(&ground, &tree, &sources, beside, &mut plan.notes);
         }
     }
     say(&match args.output {
@@ -388,12 +381,35 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             lines.map(|line| ebb_agent::report::plain(&line).into_owned() + "\n").collect()
         }
     })?;
-    let mine_left = left.iter().any(|difference| enforcer.scope.covers(difference));
+    let mine_left = left.iter().any(|difference| enforcer.covers(difference));
     if errors.is_empty() && !mine_left && orphaned_pods.is_empty() {
         Ok(())
     } else {
         Err(Failure::Differs)
     }
+}
+
+/// The pod cgroups that no pod belongs to; where that cannot be told although something runs in one, a note says why.
+fn look_for_orphans(
+    ground: &Ground,
+    tree: &PodTree,
+    sources: &Sources,
+    beside: Beside,
+    notes: &mut Vec<String>,
+) -> Vec<Orphan> {
+    let known = sources.known(beside);
+    if let Err(why) = &known
+        && ground.runs_something(tree)
+    {
+        notes.push(format!("pod cgroups without a pod are not looked for: {why}"));
+    }
+    ground.orphaned_pods(tree, known.ok().as_ref())
+}
+
+/// The curves by which shares of cgroup v1 are read as weights: of the kubelet's levels, and of containers.
+fn curves(config: &Config) -> (Curve, Curve) {
+    let Options { pod_curve, container_curve, .. } = config.cgroups.options;
+    (pod_curve, container_curve)
 }
 
 /// Removes what was left over at two looks in a row, `ebb.cgroups.period` apart: a cgroup may be made a moment before its pod is told of.

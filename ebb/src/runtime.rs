@@ -54,6 +54,20 @@ impl RuntimeArgs {
         self.endpoint().is_some()
     }
 
+    /// Why a command that is about a runtime has none: none is here, or none is to be asked.
+    fn without_runtime(&self) -> Failure {
+        if self.cri.is_some() {
+            return Failure::Input(anyhow!(
+                "--cri none: this command is about a container runtime; name one with --cri SOCKET"
+            ));
+        }
+        let at = |path| self.host_root.join(path).display().to_string();
+        Failure::Host(anyhow!(
+            "no container runtime has its socket at {}; name another with --cri SOCKET",
+            sockets::USUAL.map(at).join(", ")
+        ))
+    }
+
     fn endpoint(&self) -> Option<&Endpoint> {
         match &self.cri {
             Some(Cri::At(endpoint)) => Some(endpoint),
@@ -147,11 +161,7 @@ impl Sight {
     ) -> Result<Self, Failure> {
         let args = &args.with_any()?;
         let Some(endpoint) = args.endpoint().cloned() else {
-            let usual: Vec<String> = sockets::USUAL.map(|path| format!("/{path}")).to_vec();
-            return Err(Failure::Input(anyhow!(
-                "--cri SOCKET is needed: no container runtime has its socket at {}",
-                usual.join(", ")
-            )));
+            return Err(args.without_runtime());
         };
         let (roots, layout) = node.find().map_err(Failure::Input)?;
         let config = config.load_for(true)?;

@@ -385,9 +385,61 @@ fn an_empty_manifest_directory_removes_nothing_and_that_is_said() {
     assert_eq!(done["cleanedUp"], Value::Array(Vec::new()), "{done:#}");
     assert!(done["errors"].to_string().contains("no source names a pod"), "{done:#}");
     assert!(live.is_dir());
-    let audit = case.bare("audit", &["--pods", &empty, "--node", &node]);
-    let text = String::from_utf8(audit.stdout).unwrap();
-    assert!(text.contains("no source names a pod"), "{text}");
+    for command in ["audit", "tree", "enforce"] {
+        for form in ["text", "json"] {
+            let out = case.bare(command, &["--pods", &empty, "--node", &node, "-o", form]);
+            let text = String::from_utf8(out.stdout).unwrap();
+            let said = "pod cgroups without a pod are not looked for: no source names a pod";
+            assert!(text.contains(said), "{command} -o {form}: {text}");
+        }
+    }
+}
+
+/// A controller is on one of the hierarchies: its values are where they are, whichever command looks.
+#[test]
+fn in_a_mixed_layout_enforce_sees_what_audit_sees_and_leaves_cgroup_v1_alone() {
+    let case = Case::new(NOBODY_ELSE);
+    let plan = case.make();
+    let at = |name: &str| case.dir.path().join(name);
+    fs::write(at("cgroup/cgroup.controllers"), "cpu memory\n").unwrap();
+    fs::create_dir(at("proc")).unwrap();
+    let mounts = format!(
+        "none {} cgroup2 rw 0 0\nnone {} cgroup rw,pids 0 0\n",
+        at("cgroup").display(),
+        at("pids").display()
+    );
+    fs::write(at("proc/mounts"), mounts).unwrap();
+    fs::write(at("proc/meminfo"), "MemTotal: 8388608 kB\nMemAvailable: 8388608 kB\n").unwrap();
+    let mut moved = 0;
+    for cgroup in plan["cgroups"].as_array().unwrap() {
+        let path = cgroup["path"].as_str().unwrap().trim_start_matches('/');
+        let Some(value) = cgroup["values"]["pids.max"]["value"].as_str() else { continue };
+        fs::remove_file(at("cgroup").join(path).join("pids.max")).unwrap();
+        fs::create_dir_all(at("pids").join(path)).unwrap();
+        fs::write(at("pids").join(path).join("pids.max"), value).unwrap();
+        moved += 1;
+    }
+    assert!(moved > 0, "{plan:#}");
+    let proc = at("proc").display().to_string();
+    let look = |command: &str, key: &str| {
+        let out = case.ebb(command, &["--proc-root", &proc, "-o", "json"]);
+        let said: Value =
+            serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{command}: {out:?}"));
+        (out.status.code(), said[key].clone(), said["errors"].to_string())
+    };
+    let (code, found, _) = look("audit", "differences");
+    assert_eq!((code, &found), (Some(0), &Value::Array(Vec::new())));
+    let (code, left, errors) = look("enforce", "remaining");
+    assert_eq!((code, &left), (Some(0), &found), "{errors}");
+    let pids = at("pids/kubepods/pids.max");
+    fs::write(&pids, "7").unwrap();
+    let (code, found, _) = look("audit", "differences");
+    assert_eq!((code, found[0]["file"].as_str()), (Some(4), Some("pids.max")), "{found:#}");
+    let (code, left, errors) = look("enforce", "remaining");
+    assert_eq!((code, &left), (Some(4), &found), "{errors}");
+    assert!(errors.contains("/kubepods: pids.max is on cgroup v1"), "{errors}");
+    assert_eq!(read(&pids), "7", "cgroup v1 is not written");
+    assert!(!at("cgroup/kubepods/pids.max").exists());
 }
 
 #[test]

@@ -83,6 +83,19 @@ fn each_exit_code_means_what_help_says() {
     // 3: no runtime listens there.
     let socket = dir.path().join("no.sock").display().to_string();
     assert_eq!(code(on(&fake_node(), &["pods", "--cri", &socket])), Some(3));
+    // Nor is one found where they usually listen; to be told to ask none is another matter.
+    let bare = dir.path().display().to_string();
+    for command in [&["pods"][..], &["images"], &["gc", "images"]] {
+        let with = |more: &[&str]| on(&fake_node(), &[command, more].concat());
+        let none = with(&["--host-root", &bare]);
+        let said = text(&none.stderr);
+        assert_eq!(none.status.code(), Some(3), "{command:?}: {said}");
+        assert!(said.contains("--cri SOCKET") && said.contains("containerd.sock"), "{said}");
+        let told = with(&["--cri", "none"]);
+        let said = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(2), "{command:?}: {said}");
+        assert!(said.contains("--cri none"), "{said}");
+    }
     // 4: the tree of pods is not there.
     let node = fake_node();
     let pods = write(
@@ -435,7 +448,7 @@ fn where_several_sockets_are_ebb_does_not_guess() {
     assert!(errors.contains("--cri SOCKET, or --cri none"), "{errors}");
     let empty = node.path().join("empty").display().to_string();
     let none = on(&node, &["pods", "--host-root", &empty]);
-    assert_eq!(none.status.code(), Some(2));
+    assert_eq!(none.status.code(), Some(3));
     assert!(
         text(&none.stderr).contains("/run/containerd/containerd.sock"),
         "the usual ones are named"

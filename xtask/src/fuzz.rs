@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 /// Fuzz targets.
-const TARGETS: [&str; 8] =
-    ["config", "cri", "files", "incident", "manifest", "quantity", "record", "snapshot"];
+const TARGETS: [&str; 9] =
+    ["config", "cri", "files", "history", "incident", "manifest", "quantity", "record", "snapshot"];
 
 /// Targets for which the scenarios are seeds.
 const SEEDED: [&str; 2] = ["config", "snapshot"];

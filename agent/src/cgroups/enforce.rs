@@ -8,7 +8,7 @@ use crate::act::Mode;
 use crate::config::{Beside, CgroupMode, Cgroups};
 use crate::report::cgroups::Written;
 use crate::sense::Roots;
-use ebb_policy::cgroups::compare::{Difference, Live, differences};
+use ebb_policy::cgroups::compare::{Difference, Live};
 use ebb_policy::cgroups::order::{Write, writes};
 use ebb_policy::cgroups::systemd::of_file;
 use ebb_policy::cgroups::{Cgroup, Driver, Level, Node, Plan};
@@ -144,16 +144,33 @@ impl Enforcer {
     pub fn by_configuration(cgroups: &Cgroups, roots: &Roots, node: &Node, hand: Mode) -> Self {
         let deadline = Duration::from_millis(cgroups.write_deadline.0);
         let writes = cgroups.mode == CgroupMode::Enforce && hand == Mode::Enforce;
-        let wants_systemd = cgroups.options.driver == Driver::Systemd && writes;
+        let options = &cgroups.options;
+        let wants_systemd = options.driver == Driver::Systemd && writes;
         let manager = wants_systemd.then(Manager::connect).and_then(|connected| {
             connected.inspect_err(|error| tracing::warn!(%error, "systemd cannot be reached")).ok()
         });
         Self {
-            reader: Reader::new(&roots.cgroup, &roots.proc),
+            reader: Reader::new(roots, (options.pod_curve, options.container_curve)),
             writer: Writer::new(&roots.cgroup, node.page_size(), deadline),
             scope: Scope { beside: cgroups.beside, create: cgroups.create, ..Scope::default() },
             manager,
         }
+    }
+
+    /// Whether a difference is ebb's to end: it may, and the file is on cgroup v2.
+    #[must_use]
+    pub fn covers(&self, difference: &Difference) -> bool {
+        let file = difference.file.as_deref();
+        self.scope.covers(difference) && !file.is_some_and(|file| self.reader.is_on_v1(file))
+    }
+
+    /// Why a difference that would be ebb's to end is left, if that is because of where its controller is.
+    #[must_use]
+    pub fn out_of_reach(&self, difference: &Difference) -> Option<String> {
+        let is_out = self.scope.covers(difference) && !self.covers(difference);
+        let file = difference.file.as_deref().filter(|_| is_out)?;
+        let path = &difference.path;
+        Some(format!("{path}: {file} is on cgroup v1, which ebb reads and does not write"))
     }
 
     /// Compares the tree with the plan and only says what [`Enforcer::enforce`] would do.
@@ -162,9 +179,9 @@ impl Enforcer {
         let missing = plan.cgroups.iter().filter(|cgroup| is_made_here(cgroup));
         let missing = missing.filter_map(|cgroup| cgroup.path.clone());
         let missing = missing.filter(|path| self.scope.create && !live.contains_key(path));
-        let found = differences(plan, &live, node);
+        let found = self.reader.differences(plan, &live, node);
         let is_written =
-            |d: &Difference| self.scope.covers(d) && !writes(std::slice::from_ref(d)).is_empty();
+            |d: &Difference| self.covers(d) && !writes(std::slice::from_ref(d)).is_empty();
         let (would_write, left) = found.iter().cloned().partition(is_written);
         Round {
             would_write,
@@ -190,16 +207,17 @@ impl Enforcer {
     }
 
     fn end_differences(&mut self, plan: &Plan, node: &Node, live: &Live, round: &mut Round) {
-        round.differences = differences(plan, live, node);
-        let (mine, left) = round.differences.iter().cloned().partition(|d| self.scope.covers(d));
+        round.differences = self.reader.differences(plan, live, node);
+        let (mine, left) = round.differences.iter().cloned().partition(|d| self.covers(d));
         round.left = left;
         let mut pending = writes(&mine);
         if plan.driver == Driver::Systemd && !pending.is_empty() {
             self.tell_systemd(plan, &pending, round);
             // systemd writes more files of a unit than it was told of, and rounds.
             let live = self.reader.read(plan);
-            let again = differences(plan, &live, node).into_iter().filter(|d| self.scope.covers(d));
-            pending = writes(&again.collect::<Vec<_>>());
+            let mut again = self.reader.differences(plan, &live, node);
+            again.retain(|difference| self.covers(difference));
+            pending = writes(&again);
         }
         for write in &pending {
             match self.writer.write(write) {

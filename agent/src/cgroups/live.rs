@@ -6,14 +6,14 @@ use super::beneath::{Beneath, open_in};
 use super::v1::V1;
 use crate::sense::Roots;
 use crate::sense::file::{KeptFile, read_once};
-use crate::sense::host::{CgroupLayout, v2_controllers};
-use ebb_policy::cgroups::compare::{Found, Live};
+use crate::sense::host::v2_controllers;
+use ebb_policy::cgroups::compare::{Difference, Found, Kind, Live, differences};
 use ebb_policy::cgroups::cpu::Curve;
-use ebb_policy::cgroups::{Level, Plan};
+use ebb_policy::cgroups::{Level, Node, Plan};
 use nix::fcntl::OFlag;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Processes of a container whose score is looked at.
 const PROCESSES: usize = 64;
@@ -25,6 +25,7 @@ pub struct Reader {
     proc: PathBuf,
     buffer: Vec<u8>,
     reads: u64,
+    /// Away only while it is read.
     v1: Option<Elsewhere>,
 }
 
@@ -45,34 +46,35 @@ impl Elsewhere {
 }
 
 impl Reader {
-    /// A reader of the hierarchy mounted at `root`; processes are looked up in `proc`.
+    /// A reader for a host of any layout; files of a controller that the v2 hierarchy does not have are read where cgroup v1 has it. `curves` are those of the kubelet's levels and of containers, by which shares are read as weights.
     #[must_use]
-    pub fn new(root: &Path, proc: &Path) -> Reader {
+    pub fn new(roots: &Roots, curves: (Curve, Curve)) -> Reader {
+        let on_v2 = v2_controllers(&roots.cgroup).unwrap_or_default();
         Reader {
-            root: Beneath::new(root),
-            proc: proc.to_owned(),
+            root: Beneath::new(&roots.cgroup),
+            proc: roots.proc.clone(),
             buffer: Vec::new(),
             reads: 0,
-            v1: None,
+            v1: Some(Elsewhere { v1: V1::find(&roots.proc), on_v2, curves }),
         }
     }
 
-    /// A reader for a host of any layout; files of a controller that the v2 hierarchy does not have are read where cgroup v1 has it. `curves` are those of the kubelet's levels and of containers, by which shares are read as weights.
+    /// Whether a file's controller is on cgroup v1, where it is read and not written.
     #[must_use]
-    pub fn of_layout(layout: &CgroupLayout, roots: &Roots, curves: (Curve, Curve)) -> Reader {
-        let mut reader = Reader::new(&roots.cgroup, &roots.proc);
-        let on_v2 = match layout.v2() {
-            Some(root) => v2_controllers(root).unwrap_or_default(),
-            None => BTreeSet::new(),
-        };
-        reader.v1 = Some(Elsewhere { v1: V1::find(&roots.proc), on_v2, curves });
-        reader
+    pub fn is_on_v1(&self, file: &str) -> bool {
+        self.v1.as_ref().is_some_and(|elsewhere| elsewhere.has(file))
     }
 
-    /// Whether a file that was not found is missing: on cgroup v1 many have no counterpart, which is no difference.
+    /// Where `live`, which this reader has read, differs from the plan. On cgroup v1 many files have no counterpart, which is no difference.
     #[must_use]
-    pub fn tells(&self, file: &str) -> bool {
-        self.v1.as_ref().is_none_or(|elsewhere| !elsewhere.has(file) || V1::tells(file))
+    pub fn differences(&self, plan: &Plan, live: &Live, node: &Node) -> Vec<Difference> {
+        let mut found = differences(plan, live, node);
+        found.retain(|difference| {
+            let file = difference.file.as_deref();
+            let is_told = |file: &str| !self.is_on_v1(file) || V1::tells(file);
+            difference.kind != Kind::NoFile || file.is_none_or(is_told)
+        });
+        found
     }
 
     /// Files read so far.

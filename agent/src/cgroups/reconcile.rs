@@ -24,7 +24,7 @@ use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use crate::sense::manifests::Manifests;
 use anyhow::{Context as _, Result, anyhow};
-use ebb_policy::cgroups::compare::{Difference, differences};
+use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -305,7 +305,7 @@ impl Reconcile {
     /// Where the tree differs from a part of the plan.
     fn found(&mut self, part: &Plan) -> Vec<Difference> {
         let live = self.enforcer.reader.read(part);
-        differences(part, &live, &self.node)
+        self.enforcer.reader.differences(part, &live, &self.node)
     }
 
     /// Compares a part of the tree with the plan and, when that is wanted, puts it right.

@@ -54,8 +54,8 @@ impl Agent {
     /// Takes in what became of a job.
     pub(super) fn on_acted(&mut self, acted: &Acted) {
         let mut name = self.names.remove(&acted.job.number);
-        if acted.by_watchdog {
-            // The loop gave no such job, so it has kept no name of it.
+        if acted.by_watchdog || name.is_none() {
+            // The loop gave no such job, or heard of it when its thread hung: it has kept no name of it.
             name = self.state.key_of(&acted.job.target);
         }
         let workload = name.as_ref();
@@ -87,6 +87,8 @@ impl Agent {
                     assumes_freed = would_be.and_then(|departure| departure.expected_free);
                 } else if acted.by_watchdog {
                     self.take_in_stand_in(workload, &acted.job.target, ended.at);
+                } else if acted.job.step == act::Step::Kill {
+                    self.state.terminations().note_killed(&acted.job.target, ended.at);
                 }
                 let done = Done {
                     job: &acted.job,
@@ -105,9 +107,11 @@ impl Agent {
             }
             Err(error) => {
                 let target = &acted.job.target;
-                let is_exiting = matches!(error, NotDone::Refused(act::Refusal::Exiting));
+                // A kill that hangs may have come through, or come through yet.
+                let is_on_its_way =
+                    matches!(error, NotDone::Refused(act::Refusal::Exiting) | NotDone::Hung);
                 let is_rung = matches!(acted.job.step, act::Step::Rung(_));
-                if let (Some(key), false) = (workload, is_rung || is_exiting) {
+                if let (Some(key), false) = (workload, is_rung || is_on_its_way) {
                     // Nothing was done to it: the next decision is not to wait for its end.
                     self.history.forget_waiting(key);
                 }
@@ -115,7 +119,7 @@ impl Agent {
                     // Nothing was on its way because of it.
                     _ if is_rung => {}
                     // It is on its way out, whoever ended it: it counts until its deadline, as any other does.
-                    NotDone::Refused(act::Refusal::Exiting) => {}
+                    NotDone::Refused(act::Refusal::Exiting) | NotDone::Hung => {}
                     NotDone::Refused(act::Refusal::Protected { because, cgroup, .. }) => {
                         self.state.terminations().cancel(target);
                         self.state.protect(target, *because, *cgroup);
@@ -146,7 +150,7 @@ impl Agent {
                         self.state.terminations().fail(target);
                         left_alone(&mut self.state, target);
                     }
-                    NotDone::Failed(_) | NotDone::Hung => self.state.terminations().fail(target),
+                    NotDone::Failed(_) => self.state.terminations().fail(target),
                 }
                 let why = error.to_string();
                 if let Some(episode) = episode {

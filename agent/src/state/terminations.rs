@@ -131,6 +131,16 @@ impl Terminations {
         departure.into_iter().for_each(|departure| departure.told = true);
     }
 
+    /// Notes that `target` was killed at `at`. Where the kill came through only after the deadline, because the kernel held it up, what it gives back is on its way from then on.
+    pub fn note_killed(&mut self, target: &Target, at: Boot) {
+        let late = self.all.iter_mut().find(|d| &d.target == target && d.stuck);
+        if let Some(departure) = late {
+            departure.stuck = false;
+            departure.deadline = at.plus(KILLED_COUNTS_FOR);
+            departure.left = None;
+        }
+    }
+
     /// Notes that nothing was found of `target`, which was to be killed. Of what was told to end before this is the end, which the next look sees; anything else is nobody's victim.
     pub fn found_none(&mut self, target: &Target) {
         if !self.get(target).is_some_and(|departure| departure.told) {
@@ -689,6 +699,29 @@ mod tests {
             (Some(Signal::NodeFsAvailable), Some(1 << 40)),
         );
         assert_eq!(of(&terminations, &Clock::anchored_now()).unwrap().expected_free, None);
+    }
+
+    /// A kill that hung for longer than the deadline, and then came through.
+    #[test]
+    fn what_is_killed_after_its_deadline_counts_from_then_on() {
+        let (_dir, target) = cgroup(1);
+        let proc = Path::new("/proc");
+        let clock = Clock::anchored_now();
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        terminations.look(proc, Boot::now());
+        let late = terminations.all[0].deadline.plus(Duration::from_secs(1));
+        assert_eq!(terminations.look(proc, late).1.len(), 1);
+        let counts = |terminations: &Terminations| {
+            of_at(terminations, &clock, late).unwrap().deadline > clock.time(late)
+        };
+        assert!(!counts(&terminations), "its time is over");
+        terminations.note_killed(&target, late);
+        assert!(counts(&terminations));
+        let later = late.plus(KILLED_COUNTS_FOR * 2);
+        assert!(terminations.look(proc, later).1.is_empty(), "it was not looked at since");
+        let later = later.plus(KILLED_COUNTS_FOR * 2);
+        assert_eq!(terminations.look(proc, later).1.len(), 1, "it does not go");
     }
 
     #[test]

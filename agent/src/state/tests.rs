@@ -349,3 +349,70 @@ fn without_kernel_events_the_tree_is_read_again_when_it_is_old() {
     state.sample(Boot::now().plus(TREE_MAX_AGE * 2), Depth::Full).unwrap();
     assert_eq!(names(&state), ["/apps/a", "/apps/b"]);
 }
+
+/// Of small workloads among many only `memory.current` is read. Taken for as young as that, an hour's growth would be what one grew by in a moment.
+#[test]
+fn what_was_not_read_again_is_as_old_as_it_was() {
+    let fake = Fake::new();
+    fake.add("apps/late", 4096);
+    let late = fake.roots().cgroup.join("apps/late");
+    let stat = |anon: u64| fs::write(late.join("memory.stat"), format!("anon {anon}\n")).unwrap();
+    stat(4096);
+    let mut state = fake.state(&Patterns::default());
+    let seen = |state: &NodeState| {
+        let all = state.snapshot(Boot::now()).workloads;
+        let late = all.into_iter().find(|w| w.key.name == "/apps/late").unwrap();
+        let stats = late.stats.unwrap();
+        (stats.observed_at.unwrap(), stats.memory.unwrap().usage, stats.memory.unwrap().anon)
+    };
+    let (read, ..) = seen(&state);
+    for n in 0..READ_IN_FULL {
+        fake.add(&format!("apps/large-{n}"), 1 << 30);
+    }
+    stat(8192);
+    fs::write(late.join("memory.current"), "8192\n").unwrap();
+    // A moment later by policy's clock, which counts milliseconds.
+    let moment = state.clock().time(Boot::now());
+    while state.clock().time(Boot::now()) <= moment {
+        std::hint::spin_loop();
+    }
+    state.forget_tree();
+    state.sample(Boot::now(), Depth::Memory).unwrap();
+    assert_eq!(seen(&state), (read, Some(8192), Some(4096)));
+    fs::write(late.join("memory.current"), "2147483648\n").unwrap();
+    state.sample(Boot::now(), Depth::Memory).unwrap();
+    let (again, usage, anon) = seen(&state);
+    assert!(again > read, "now it is one of those that are read");
+    assert_eq!((usage, anon), (Some(2 << 30), Some(8192)));
+}
+
+/// Without statistics it would be ranked behind whoever has some, and another would go in its place.
+#[test]
+fn of_whom_a_reading_fails_what_was_known_stays() {
+    let fake = Fake::new();
+    fake.add("apps/large", 1 << 30);
+    fake.add("apps/small", 4096);
+    let mut state = fake.state(&Patterns::default());
+    let large = fake.roots().cgroup.join("apps/large");
+    let seen = |state: &NodeState| {
+        let all = state.snapshot(Boot::now()).workloads;
+        let large = all.into_iter().find(|w| w.key.name == "/apps/large");
+        large.map(|large| large.stats.and_then(|stats| stats.memory?.usage))
+    };
+    for depth in [Depth::Memory, Depth::Full] {
+        // What the kernel answers when it has no memory or no descriptor for the reading, as far as it can be played.
+        fs::write(large.join("memory.current"), "").unwrap();
+        state.sample(Boot::now(), depth).unwrap();
+        assert_eq!(seen(&state), Some(Some(1 << 30)), "{depth:?}");
+        fs::write(large.join("memory.current"), "2147483648\n").unwrap();
+        state.sample(Boot::now(), depth).unwrap();
+        assert_eq!(seen(&state), Some(Some(2 << 30)), "{depth:?}");
+        fs::write(large.join("memory.current"), "1073741824\n").unwrap();
+        state.sample(Boot::now(), depth).unwrap();
+    }
+    // A file that is held open can be read here for longer than one of a removed cgroup can.
+    fs::write(large.join("memory.current"), "").unwrap();
+    fs::remove_dir_all(&large).unwrap();
+    state.sample(Boot::now(), Depth::Memory).unwrap();
+    assert_eq!(seen(&state), None, "it is gone");
+}

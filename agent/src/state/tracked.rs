@@ -31,6 +31,9 @@ const PROTECTED_FOR: Duration = Duration::from_secs(1);
 /// How long it stands that a cgroup is not protected; whoever joins later is found before it would be killed.
 const UNPROTECTED_FOR: Duration = Duration::from_secs(60);
 
+/// How long what was known of a cgroup stands when it can be read no more: its controller may have been taken away for good.
+const UNREAD_FOR: Duration = Duration::from_secs(10);
+
 /// Reclaim keeps usage a little below the limit itself: within one part in this many counts as being at it.
 const NEAR_LIMIT: u64 = 32;
 
@@ -151,7 +154,20 @@ impl Tracked {
             (Some(before), Some(now)) => now > before,
             _ => false,
         };
-        self.last = Some((Boot::now(), usage));
+        self.took(Boot::now(), usage);
+    }
+
+    /// Takes over a reading. Where usage could not be read although the cgroup is there (the kernel had no memory or no descriptor for it), what was known stays for a while, as old as it is: without statistics it would be ranked behind whoever has some.
+    fn took(&mut self, at: Boot, usage: Usage) {
+        let fell_silent = |before: Option<u64>, now: Option<u64>| before.is_some() && now.is_none();
+        let is_lost = self.last.is_some_and(|(then, before)| {
+            let is_silent =
+                fell_silent(before.current, usage.current) || fell_silent(before.anon, usage.anon);
+            is_silent && Boot::now().since(then) < UNREAD_FOR
+        });
+        if !(is_lost && self.is_there()) {
+            self.last = Some((at, usage));
+        }
     }
 
     /// Takes over what a sweep told of it, and reads what a ranking needs beside that; of its stall nothing is known then.
@@ -165,7 +181,7 @@ impl Tracked {
         usage.stall = Stall::default();
         let before = before.and_then(|usage| usage.max_events);
         self.ran_into_limit = before.zip(usage.max_events).is_some_and(|(a, b)| b > a);
-        self.last = Some((Boot::now(), usage));
+        self.took(Boot::now(), usage);
     }
 
     /// Reads what changes by the millisecond; the rest stays as it was read before.
@@ -173,14 +189,14 @@ impl Tracked {
         let mut usage = self.last.map(|(_, usage)| usage).unwrap_or_default();
         self.cgroup.read_memory(&mut usage, buffer);
         self.populated = self.cgroup.read_populated(buffer);
-        self.last = Some((Boot::now(), usage));
+        self.took(Boot::now(), usage);
     }
 
-    /// Reads `memory.current` alone.
+    /// Reads `memory.current` alone. What else is known of it stays as old as it was: growth is measured by that, and taken for younger, what it grew by in an hour would be what it grew by in a moment.
     pub(super) fn read_current(&mut self, buffer: &mut Vec<u8>) {
-        let mut usage = self.last.map(|(_, usage)| usage).unwrap_or_default();
+        let (at, mut usage) = self.last.unwrap_or_else(|| (Boot::now(), Usage::default()));
         usage.current = self.cgroup.read_current(buffer);
-        self.last = Some((Boot::now(), usage));
+        self.took(at, usage);
     }
 
     /// The workload as policy sees it.

@@ -175,7 +175,27 @@ mod tests {
             ),
             (
                 r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"terminating","sinze":1}}]}"#,
-                "workloads[0].state: unknown field `sinze`",
+                "workloads[0].state: unknown field `sinze`; did you mean `since`?",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"active","bogus":1}}]}"#,
+                "workloads[0].state: unknown field `bogus`",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"active","since":1}}]}"#,
+                "workloads[0].state: unknown field `since` beside `type: active`; there is none beside that, remove it",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"terminated","since":1}}]}"#,
+                "workloads[0].state: unknown field `since` beside `type: terminated`; use at",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"type":"terminating","since":"soon"}}]}"#,
+                "workloads[0].state.since: text \"soon\" where a whole number from 0 on belongs",
+            ),
+            (
+                r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":{"since":1}}]}"#,
+                "workloads[0].state.type: missing",
             ),
         ] {
             assert!(
@@ -197,7 +217,7 @@ mod tests {
             wrong(
                 r#"{"schemaVersion":1,"takenAt":1,"workloads":[{"key":{"name":"a"},"state":["active"]}]}"#
             ),
-            "workloads[0].state: a list where one value or an object belongs"
+            "workloads[0].state: a list where an object belongs"
         );
     }
 

@@ -63,7 +63,7 @@ fn make_hanging_file(path: &std::path::Path) -> std::fs::File {
 }
 
 #[test]
-fn a_kill_that_hangs_is_taken_over_and_the_next_candidate_is_killed() {
+fn a_kill_that_hangs_is_taken_over_and_its_victim_counts_until_its_deadline() {
     let mut node = FakeNode::new();
     let hangs = node.add("apps/hangs", 1500);
     let second = node.add("apps/second", 1000);
@@ -73,9 +73,35 @@ fn a_kill_that_hangs_is_taken_over_and_the_next_candidate_is_killed() {
     node.set_available(60);
     let not_done = agent.wait("notDone");
     assert!(not_done["why"].as_str().unwrap().contains("hangs"), "{not_done}");
+    // The kill may have come through, or come through yet: nobody else goes before its time is over.
+    let timed_out = agent.wait("terminated");
+    assert_eq!(timed_out["workload"]["name"], "/apps/hangs", "{timed_out}");
+    assert_eq!(timed_out["outcome"], "timedOut", "{timed_out}");
+    assert!(!agent.seen.iter().any(|record| record["event"] == "evicted"), "somebody went before");
     let acted = agent.wait("evicted");
     assert_eq!(acted["workload"]["name"], "/apps/second", "{acted}");
     assert!(second.is_killed());
+    agent.kill();
+}
+
+/// What its kill had begun to do gives back enough, after a second and before its deadline.
+#[test]
+fn a_victim_whose_kill_hangs_and_that_dies_all_the_same_is_the_only_one() {
+    let mut node = FakeNode::new();
+    let hangs = node.add("apps/hangs", 1500);
+    let second = node.add("apps/second", 1000);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    make_hang(&hangs.path.join("cgroup.kill"));
+    node.set_available(60);
+    agent.wait("notDone");
+    node.gives_back(&hangs, 1500);
+    let gone = agent.wait("terminated");
+    assert_eq!(gone["workload"]["name"], "/apps/hangs", "{gone}");
+    agent.wait("pressureRelieved");
+    // This process may have been kept from running until the deadline was over.
+    let is_late = gone["outcome"] == "timedOut";
+    assert!(is_late || !second.is_killed(), "it was evicted for what the first was to give back");
     agent.kill();
 }
 

@@ -138,6 +138,11 @@ impl Site {
         Ok(agent)
     }
 
+    /// What stands in the section `ebb:` of every agent's configuration here, and `more`: whoever has an agent read another gives it that too.
+    pub(crate) fn section(more: &str) -> String {
+        format!("  mode: kubernetes\n  memoryAvailable: memAvailable\n{more}")
+    }
+
     fn start_agent(
         &self,
         test: &TestContext,
@@ -151,7 +156,7 @@ impl Site {
         let arguments = [["--cri", SOCKET], ["--node-fs", &kubelet], ["--state", STATE]];
         let arguments: Vec<&str> =
             arguments.concat().into_iter().chain(more.iter().copied()).collect();
-        let own = format!("  mode: kubernetes\n  memoryAvailable: memAvailable\n{own}");
+        let own = Self::section(own);
         let settings = Settings {
             thresholds: fields,
             arguments: &arguments,

@@ -33,10 +33,10 @@ pub(super) fn cause(what: Disturbance, site: &Site, ebb: Pid, number: usize) -> 
             std::thread::sleep(WRONG);
             step_clock(-seconds)
         }
-        Disturbance::Reload => agent::reconfigure(ebb, &fields(number), OWN),
+        Disturbance::Reload => agent::reconfigure(ebb, &fields(number), &Site::section(OWN)),
         Disturbance::Refused => {
             let wrong = format!("evictionHard:\n  memory.available: {MISTAKE}\n");
-            agent::reconfigure(ebb, &wrong, OWN)
+            agent::reconfigure(ebb, &wrong, &Site::section(OWN))
         }
     }
 }

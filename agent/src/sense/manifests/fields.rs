@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ebb_model::amounts::{huge_page_size, is_huge_page};
-use ebb_model::pod::{Pod, Resources};
+use ebb_model::pod::{ContainerKind, Pod, Resources};
 use ebb_model::{Amounts, Quantity, Secs, VolumeSpec, VolumeType};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -84,6 +84,26 @@ pub(super) fn resources(value: Option<&Value>, path: &str) -> Result<Resources> 
         );
     }
     Ok(resources)
+}
+
+/// No container may use more than the pod as a whole: the API server refuses that.
+///
+/// # Errors
+/// The container and its limit.
+pub(super) fn within_the_pod(pod: &Pod) -> Result<()> {
+    let Some(whole) = &pod.resources else { return Ok(()) };
+    let regular = pod.containers.iter().filter(|c| c.kind == ContainerKind::Regular);
+    for (n, container) in regular.enumerate() {
+        for (name, limit) in container.resources.limits.iter() {
+            let Some(most) = whole.limits.get(name) else { continue };
+            ensure!(
+                limit <= most,
+                "spec.containers[{n}].resources.limits[{name:?}] = {limit}: container {} may use more than the whole pod, whose limit spec.resources.limits[{name:?}] is {most}; write at most that",
+                container.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A map of quantities; a number stands for itself.

@@ -1,6 +1,8 @@
 //! One pod as a manifest describes it: from the document to the model's values.
 
-use super::fields::{BadField, amounts, bad, grace, name, resources, unique_containers, volume};
+use super::fields::{
+    BadField, amounts, bad, grace, name, resources, unique_containers, volume, within_the_pod,
+};
 use super::{resize, text_at};
 use anyhow::{Context as _, Result, bail, ensure};
 use ebb_model::class_priority;
@@ -93,6 +95,7 @@ pub(super) fn pod(document: &Value) -> Result<Pod> {
         "pod {full}: spec.containers: there is none"
     );
     unique_containers(&pod)?;
+    within_the_pod(&pod).with_context(|| format!("pod {full}"))?;
     resize::follow_allocated(document, &mut pod).with_context(|| format!("pod {full}"))?;
     pod.apply_defaults();
     Ok(pod)

@@ -98,6 +98,10 @@ fn errors_name_pod_and_field() {
             "pod default/a: spec.resources.requests[\"cpu\"] = 2: more than the limit",
         ),
         (
+            POD.replace("spec: {", "spec: {resources: {limits: {cpu: 1, memory: 2Gi}}, "),
+            "pod default/a: spec.containers[0].resources.limits[\"cpu\"] = 1500m: container c may use more than the whole pod, whose limit spec.resources.limits[\"cpu\"] is 1; write at most that",
+        ),
+        (
             POD.replace("spec: {", "spec: {initContainers: [{name: c}], "),
             "pod default/a: spec: name of a container = \"c\": another container",
         ),

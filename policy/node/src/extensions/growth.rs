@@ -1,6 +1,8 @@
 //! How fast workloads grow and signals fall: smoothed rates, kept for what still exists.
 //!
 //! A rate follows a change within a few seconds: each measurement counts with the share `elapsed / (elapsed + SMOOTHING)`.
+//! The first one has nothing to be weighed against, so it waits until what changed is more than figures are off by, or for [`SMOOTHING`]:
+//! the kernel brings `memory.stat` up to date in steps of up to 256 KiB a CPU, and a step that falls into 50 ms looks like a leak.
 use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
@@ -14,6 +16,10 @@ const SMOOTHING: u64 = 2_000;
 
 /// Measurements closer together than this are too coarse to give a rate.
 const LEAST_ELAPSED: u64 = 50;
+
+/// A smaller change than this, in bytes or in processes, tells no first rate: within [`SMOOTHING`] it is less than the ranking counts as growth.
+const LEAST_MEMORY_CHANGE: u64 = 2 << 20;
+const LEAST_PROCESS_CHANGE: u64 = 16;
 
 /// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten.
 pub(crate) fn follow(
@@ -92,16 +98,31 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
         workload.is_terminating() || workload.protected == Some(ProtectedReason::NothingRuns);
     let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh) };
     let elapsed = at.since(before.at);
-    let grown = if elapsed.0 < LEAST_ELAPSED {
+    let grown = if elapsed.0 < LEAST_ELAPSED || tells_nothing_yet(before, &fresh, elapsed) {
         before.clone()
     } else {
+        let (bytes, count) = (LEAST_MEMORY_CHANGE, LEAST_PROCESS_CHANGE);
         Growth {
-            memory_rate: rate(before.memory, memory, before.memory_rate, elapsed),
-            process_rate: rate(before.processes, processes, before.process_rate, elapsed),
+            memory_rate: rate(before.memory, memory, before.memory_rate, elapsed, bytes),
+            process_rate: rate(before.processes, processes, before.process_rate, elapsed, count),
             ..fresh
         }
     };
     Some(count(grown, stats.kernel_counts, before))
+}
+
+/// Whether no rate is known, and the change since `before` is too little in too short a time to be one: then it is measured from there on.
+fn tells_nothing_yet(before: &Growth, now: &Growth, elapsed: Millis) -> bool {
+    let is_little = |before: Option<u64>, now: Option<u64>, least: u64| match (before, now) {
+        (Some(before), Some(now)) => before.abs_diff(now) < least,
+        // What is known for the first time is measured from now on.
+        (before, now) => before.is_some() || now.is_none(),
+    };
+    let has_no_rate = before.memory_rate.is_none() && before.process_rate.is_none();
+    has_no_rate
+        && elapsed.0 < SMOOTHING
+        && is_little(before.memory, now.memory, LEAST_MEMORY_CHANGE)
+        && is_little(before.processes, now.processes, LEAST_PROCESS_CHANGE)
 }
 
 /// Brings the rates of what is counted up to date, which is read at times of its own.
@@ -116,7 +137,7 @@ fn count(grown: Growth, kernel_counts: Option<KernelCounts>, before: &Growth) ->
         return Growth { kernel_counts: Some(then), ..grown };
     }
     // A total that has begun again says nothing of the time between.
-    let risen = |then, now, old| if then > now { old } else { rate(then, now, old, elapsed) };
+    let risen = |then, now, old| if then > now { old } else { rate(then, now, old, elapsed, 0) };
     // In thousandths, because a smoothed whole number of a few never comes down to none.
     let fine = |total: Option<u64>| total.map(|total| total.saturating_mul(1000));
     Growth {
@@ -137,10 +158,18 @@ fn own_memory(memory: &MemoryUsage) -> Option<u64> {
     Some(resident.saturating_add(memory.swap.unwrap_or_default()))
 }
 
-/// The smoothed rate in units a second; the old one when there is nothing to compare.
-fn rate(before: Option<u64>, now: Option<u64>, old: Option<i64>, elapsed: Millis) -> Option<i64> {
+/// The smoothed rate in units a second; the old one when there is nothing to compare. A first change of less than `least` is weighed as if there had been none before.
+fn rate(
+    before: Option<u64>,
+    now: Option<u64>,
+    old: Option<i64>,
+    elapsed: Millis,
+    least: u64,
+) -> Option<i64> {
     let (Some(before), Some(now)) = (before, now) else { return old };
     let sample = sample(before, now, elapsed);
+    let is_little = before.abs_diff(now) < least && elapsed.0 < SMOOTHING;
+    let old = old.or(is_little.then_some(0));
     Some(old.map_or(sample, |old| smooth(old, sample, elapsed)))
 }
 

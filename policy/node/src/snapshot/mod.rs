@@ -10,6 +10,8 @@ mod memory_pressure;
 pub mod node;
 pub mod runtime;
 pub mod spec;
+#[cfg(feature = "json")]
+mod state;
 pub mod task;
 pub mod usage;
 pub mod workload;
