@@ -4,6 +4,7 @@
 
 use crate::answers::Pause;
 use crate::answers::{Known, OwnerAnswer, OwnerKey};
+use crate::compact::{Rare, Version};
 use crate::graph::{Graph, Index, Node, Reference, Seen};
 use crate::object::{Object, Uid};
 use crate::resource::{Resource, Scope, State};
@@ -83,7 +84,7 @@ impl Graph {
 
     /// An object that is there no more.
     pub fn forget(&mut self, uid: &Uid, gone: Gone) -> Vec<Uid> {
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         let Some(before) = self.nodes[at as usize].seen.take() else { return Vec::new() };
         let owners: BTreeSet<Index> = before.owners.iter().map(|r| r.owner).collect();
         let mut changed: Changed = owners.clone();
@@ -173,16 +174,16 @@ impl Graph {
             Answer::Invalid => Some(Pause::Invalid),
             Answer::Retry => None,
         };
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         let Some(seen) = &mut self.nodes[at as usize].seen else { return Vec::new() };
-        if *seen.resource_version == *resource_version {
+        if seen.resource_version == Version::from(resource_version.to_owned()) {
             seen.pause = pause;
         }
         Vec::from([uid.clone()])
     }
 
     fn around_owner(&self, uid: &Uid) -> Vec<Uid> {
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         self.named(&self.dependents_of(at).collect())
     }
 
@@ -196,7 +197,7 @@ impl Graph {
 
     /// The place of a uid: a virtual node where it is new.
     fn node(&mut self, uid: &Uid) -> Index {
-        if let Some(&at) = self.by_uid.get(uid) {
+        if let Some(at) = self.by_uid.get(uid) {
             return at;
         }
         let node = Node { uid: uid.clone(), seen: None };
@@ -208,7 +209,7 @@ impl Graph {
             // Four thousand million objects fit into no store.
             Index::try_from(self.nodes.len() - 1).unwrap_or(Index::MAX)
         };
-        self.by_uid.insert(uid.clone(), at);
+        self.by_uid.insert(uid, at);
         at
     }
 
@@ -223,8 +224,9 @@ impl Graph {
 
     /// The object as it is kept. A pause stays while the version does.
     fn shared(&mut self, object: Object, before: Option<&Seen>) -> Seen {
+        let version = Version::from(object.resource_version);
         let pause = before
-            .filter(|before| *before.resource_version == *object.resource_version)
+            .filter(|before| before.resource_version == version)
             .and_then(|before| before.pause);
         let mut owners = Vec::with_capacity(object.owners.len());
         for reference in object.owners {
@@ -237,14 +239,14 @@ impl Graph {
             });
         }
         let text = |texts: &mut crate::names::Names<str>, s: &str| texts.share(s, |s| Arc::from(s));
+        let finalizers = object.finalizers.iter().map(|f| text(&mut self.texts, f)).collect();
         Seen {
             kind: self.kinds.share(&object.kind, |kind| Arc::new(kind.clone())),
             namespace: object.namespace.map(|n| text(&mut self.texts, &n)),
             name: object.name.into(),
-            resource_version: object.resource_version.into(),
+            resource_version: version,
             owners: owners.into(),
-            finalizers: object.finalizers.iter().map(|f| text(&mut self.texts, f)).collect(),
-            deleting_since: object.deleting_since,
+            rare: Rare { finalizers, deleting_since: object.deleting_since }.boxed(),
             held: object.held,
             pause,
         }
@@ -252,12 +254,13 @@ impl Graph {
 
     /// Gives back what an object shared with others.
     fn release(&mut self, seen: Seen) {
-        let Seen { kind, namespace, owners, finalizers, .. } = seen;
-        for reference in owners {
+        let Seen { kind, namespace, owners, rare, .. } = seen;
+        for reference in Vec::from(owners) {
             let Reference { kind, name, .. } = reference;
             self.kinds.release(&kind);
             self.texts.release(&name);
         }
+        let finalizers = rare.map(|rare| rare.finalizers).unwrap_or_default();
         self.kinds.release(&kind);
         for text in namespace.into_iter().chain(finalizers) {
             self.texts.release(&text);
