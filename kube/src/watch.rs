@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(150);
 const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-const METADATA_LIST: &str =
+pub(crate) const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
