@@ -1,7 +1,8 @@
 //! What a graph of a million objects keeps of each: the usual case in place, the rare one behind a pointer.
 
+use crate::answers::Pause;
 use crate::graph::{Index, Reference};
-use crate::object::{Time, Uid};
+use crate::object::{Kind, Time, Uid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -90,11 +91,21 @@ impl PartialEq for Owners {
     }
 }
 
+/// What the objects of one kind in one namespace have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Home {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Option<String>,
+}
+
 /// What most objects have nothing of.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Rare {
     pub(crate) finalizers: Box<[Arc<str>]>,
     pub(crate) deleting_since: Option<Time>,
+    pub(crate) held: bool,
+    /// Why nothing is to be sent for this version of the object.
+    pub(crate) pause: Option<Pause>,
 }
 
 impl Rare {

@@ -4,7 +4,7 @@
 //! How the graph changes is in `observe`, what follows from it in `standing` and `verdict`.
 
 use crate::answers::{Answers, Pause};
-use crate::compact::{Owners, Places, Rare, Version};
+use crate::compact::{Home, Owners, Places, Rare, Version};
 use crate::names::Names;
 use crate::object::{
     FOREGROUND_FINALIZER, Kind, ORPHAN_FINALIZER, Object, OwnerReference, Time, Uid,
@@ -43,6 +43,7 @@ pub struct Graph {
     pub(crate) exclusions: Exclusions,
     pub(crate) texts: Names<str>,
     pub(crate) kinds: Names<Kind>,
+    pub(crate) homes: Names<Home>,
 }
 
 /// A uid of the graph, with its object once that was seen.
@@ -55,15 +56,11 @@ pub(crate) struct Node {
 /// An object, with what it shares with others kept once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) home: Arc<Home>,
     pub(crate) name: Box<str>,
     pub(crate) resource_version: Version,
     pub(crate) owners: Owners,
     pub(crate) rare: Option<Box<Rare>>,
-    pub(crate) held: bool,
-    /// Why nothing is to be sent for this version of the object.
-    pub(crate) pause: Option<Pause>,
 }
 
 /// A reference to an owner.
@@ -83,6 +80,21 @@ impl Seen {
 
     pub(crate) fn finalizers(&self) -> &[Arc<str>] {
         self.rare.as_ref().map_or(&[], |rare| &rare.finalizers)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.held)
+    }
+
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.rare.as_ref().and_then(|rare| rare.pause)
+    }
+
+    pub(crate) fn set_pause(&mut self, pause: Option<Pause>) {
+        if self.pause() != pause {
+            let rare = self.rare.take().map(|rare| *rare).unwrap_or_default();
+            self.rare = Rare { pause, ..rare }.boxed();
+        }
     }
 
     pub(crate) fn deleting_since(&self) -> Option<Time> {
@@ -129,7 +141,7 @@ impl Graph {
         let is_of = |kind: &Kind| kind.kind == resource.kind && kind.group == resource.group;
         self.by_uid
             .values()
-            .filter(move |&at| self.seen(at).is_some_and(|seen| is_of(&seen.kind)))
+            .filter(move |&at| self.seen(at).is_some_and(|seen| is_of(&seen.home.kind)))
             .map(|at| self.uid(at))
     }
 
@@ -146,14 +158,14 @@ impl Graph {
         });
         Some(Object {
             uid: uid.clone(),
-            kind: (*seen.kind).clone(),
-            namespace: seen.namespace.as_deref().map(ToOwned::to_owned),
+            kind: seen.home.kind.clone(),
+            namespace: seen.home.namespace.clone(),
             name: (*seen.name).to_owned(),
             resource_version: seen.resource_version.to_string(),
             owners: owners.collect(),
             finalizers: seen.finalizers().iter().map(|f| (**f).to_owned()).collect(),
             deleting_since: seen.deleting_since(),
-            held: seen.held,
+            held: seen.is_held(),
         })
     }
 

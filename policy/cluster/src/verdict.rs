@@ -104,7 +104,7 @@ impl Graph {
             if let Some(exclusion) = self.exclusion(seen) {
                 return Verdict::Excluded(exclusion);
             }
-            if let Some(pause) = seen.pause {
+            if let Some(pause) = seen.pause() {
                 return Verdict::Wait(WaitFor::Watch(pause));
             }
         }
@@ -211,9 +211,9 @@ impl Graph {
 
     /// By what an object is left as it is.
     pub(crate) fn exclusion(&self, seen: &Seen) -> Option<Exclusion> {
-        let resource = Resource::from(&*seen.kind);
-        let namespace = seen.namespace.as_deref();
-        if seen.held {
+        let resource = Resource::from(&seen.home.kind);
+        let namespace = seen.home.namespace.as_deref();
+        if seen.is_held() {
             Some(Exclusion::Label)
         } else if self.exclusions.resources.contains(&resource) {
             Some(Exclusion::Resource(resource))
