@@ -190,9 +190,12 @@ impl Loop {
         if self.collector.is_dirty() {
             return now;
         }
+        // What nobody may or is to do now is due for ever: it must not wake anybody.
+        let pods = self.collector.config.collectors.pods;
+        let acts = self.collector.may_act(now);
         let soon = [
-            self.collector.requests.wake_at(now),
-            self.collector.pods.wake_at(now),
+            acts.then(|| self.collector.requests.wake_at(now)).flatten(),
+            pods.then(|| self.collector.pods.wake_at(now)).flatten(),
             self.collector.believed.front().map(|(until, _)| *until),
         ];
         soon.into_iter().flatten().min().unwrap_or(now + BEAT).min(now + BEAT)
