@@ -7,13 +7,24 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// How many terminated pods may stay.
 pub const TERMINATED: usize = 4;
 /// Until it acts: it lists everything first.
 const STARTS_IN: Duration = Duration::from_secs(90);
+/// What cargo tells the programs that it runs of their package.
+const OF_A_PACKAGE: [&str; 7] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+const HIGH_LIMITS: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=5000"];
 
 /// Which collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +33,15 @@ pub enum Collector {
     Kcm,
     /// `ebb controller --enforce`.
     Ebb,
+}
+
+/// How many requests a second a measured collector may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// Each one's own: kube-controller-manager's fixed rate, and ebb's window.
+    Defaults,
+    /// 5,000 for both.
+    Equal,
 }
 
 /// A collector that runs.
@@ -41,14 +61,76 @@ impl Running {
         let child = match collector {
             Collector::Kcm => {
                 let program = assets.join("kube-controller-manager");
-                let arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                arguments.extend([
+                    "--controllers=garbagecollector,podgc".into(),
+                    format!("--terminated-pod-gc-threshold={TERMINATED}"),
+                ]);
+                arguments.extend(HIGH_LIMITS.map(str::to_owned));
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
-            Collector::Ebb => ebb(&kubeconfig, &["--enforce"], plane.dir())?,
+            Collector::Ebb => ebb(&kubeconfig, &["--enforce"], program(&DEBUG)?, plane.dir())?,
         };
         let mut running = Self { collector, child };
         running.collects(&plane.api(User::Admin)?)?;
         Ok(running)
+    }
+
+    /// Starts a collector of owner references alone, as an optimised program, to be measured; whether it collects is for the caller to see.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn measured(
+        collector: Collector,
+        limits: Limits,
+        plane: &Plane,
+        assets: &Path,
+    ) -> Result<Self> {
+        let kubeconfig = plane.kubeconfig(User::Admin)?;
+        let is_equal = limits == Limits::Equal;
+        let child = match collector {
+            Collector::Kcm => {
+                let program = assets.join("kube-controller-manager");
+                let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                arguments.push("--controllers=garbagecollector".into());
+                if is_equal {
+                    arguments.extend(HIGH_LIMITS.map(str::to_owned));
+                }
+                Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
+            }
+            Collector::Ebb => {
+                let mut more = vec!["--enforce", "--collectors=owner-references"];
+                if is_equal {
+                    more.push("--max-qps=5000");
+                }
+                ebb(&kubeconfig, &more, program(&RELEASE)?, plane.dir())?
+            }
+        };
+        Ok(Self { collector, child })
+    }
+
+    /// Builds what [`Running::measured`] starts.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn build() -> Result<()> {
+        program(&RELEASE).map(drop)
+    }
+
+    /// Fails when it has ended.
+    ///
+    /// # Errors
+    /// With what it wrote last.
+    pub fn runs(&mut self) -> Result<()> {
+        self.child.runs()
+    }
+
+    /// What it has resident, in bytes.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resident(&self) -> Result<u64> {
+        self.child.resident()
     }
 
     /// Starts `ebb controller` as a user who may only read, in observe mode.
@@ -57,7 +139,7 @@ impl Running {
     /// When it cannot be started.
     pub fn observe(plane: &Plane) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Reader)?;
-        let child = ebb(&kubeconfig, &[], plane.dir())?;
+        let child = ebb(&kubeconfig, &[], program(&DEBUG)?, plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child })
     }
 
@@ -94,7 +176,10 @@ impl Running {
     }
 
     /// An object whose owner never was goes as soon as a collector is at work.
-    fn collects(&mut self, api: &Api) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it ends, or does not collect in time.
+    pub fn collects(&mut self, api: &Api) -> Result<()> {
         let path = "/api/v1/namespaces/default/configmaps";
         let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}]}});
@@ -121,11 +206,7 @@ fn kcm(program: &Path, kubeconfig: &Path, dir: &Path) -> Result<Vec<String>> {
     let [port] = free_ports()?;
     let mut arguments = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
-        "--controllers=garbagecollector,podgc".into(),
         "--leader-elect=false".into(),
-        "--kube-api-qps=5000".into(),
-        "--kube-api-burst=5000".into(),
-        format!("--terminated-pod-gc-threshold={TERMINATED}"),
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={port}"),
         format!("--cert-dir={}", dir.join("kcm").display()),
@@ -139,7 +220,7 @@ fn kcm(program: &Path, kubeconfig: &Path, dir: &Path) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-fn ebb(kubeconfig: &Path, more: &[&str], dir: &Path) -> Result<Child> {
+fn ebb(kubeconfig: &Path, more: &[&str], program: &Path, dir: &Path) -> Result<Child> {
     let mut arguments = vec![
         "controller".into(),
         format!("--kubeconfig={}", kubeconfig.display()),
@@ -149,15 +230,22 @@ fn ebb(kubeconfig: &Path, more: &[&str], dir: &Path) -> Result<Child> {
         "--output=json".into(),
     ];
     arguments.extend(more.iter().map(|&word| word.to_owned()));
-    Child::start("ebb", program()?, &arguments, dir)
+    Child::start("ebb", program, &arguments, dir)
 }
 
-/// ebb as this workspace builds it, built once.
-fn program() -> Result<&'static Path> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let built = escargot::CargoBuild::new().package("ebb").bin("ebb").run();
-        built.map(|built| built.path().to_owned()).map_err(|error| error.to_string())
-    });
+type Built = LazyLock<Result<PathBuf, String>>;
+
+/// ebb as this workspace builds it, each way once.
+static DEBUG: Built = LazyLock::new(|| build(escargot::CargoBuild::new()));
+static RELEASE: Built = LazyLock::new(|| build(escargot::CargoBuild::new().release()));
+
+fn build(cargo: escargot::CargoBuild) -> Result<PathBuf, String> {
+    // Whoever runs this sets them for its own package; build scripts that read them would run again, and with them half of the build.
+    let cargo = OF_A_PACKAGE.into_iter().fold(cargo, escargot::CargoBuild::env_remove);
+    let built = cargo.package("ebb").bin("ebb").run();
+    built.map(|built| built.path().to_owned()).map_err(|error| error.to_string())
+}
+
+fn program(built: &'static Built) -> Result<&'static Path> {
     built.as_deref().map_err(|error| anyhow::anyhow!("cannot build ebb: {error}"))
 }

@@ -1,6 +1,7 @@
 //! etcd and kube-apiserver on free ports of 127.0.0.1, with their data in a directory that goes with them.
 use crate::api::Api;
 use crate::children::Child;
+use crate::store::Store;
 use crate::wait;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -42,6 +43,7 @@ pub struct Plane {
     _etcd: Child,
     dir: TempDir,
     url: String,
+    store: Store,
     authority: Vec<u8>,
 }
 
@@ -60,6 +62,7 @@ impl Plane {
             dir.path(),
         )?;
         listens(&mut etcd, client)?;
+        let store = Store::new(client);
         prepare(dir.path())?;
         let program = assets.join("kube-apiserver");
         let arguments = api_server(dir.path(), client, secure);
@@ -79,7 +82,7 @@ impl Plane {
             },
         )?;
         allow_reading(&api)?;
-        Ok(Self { _server: server, _etcd: etcd, dir, url, authority })
+        Ok(Self { _server: server, _etcd: etcd, dir, url, store, authority })
     }
 
     /// A client for a user.
@@ -106,6 +109,12 @@ impl Plane {
         });
         fs::write(&path, config.to_string()).with_context(|| format!("cannot write {path:?}"))?;
         Ok(path)
+    }
+
+    /// What is below the API server.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Where data and logs are.
