@@ -1,7 +1,6 @@
 //! What a graph of a million objects keeps of each: the usual case in place, the rare one behind a pointer.
 
 use crate::answers::Pause;
-use crate::graph::{Index, Reference};
 use crate::object::{Kind, Time, Uid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,6 +9,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
+
+/// A place in the arena.
+pub(crate) type Index = u32;
 
 /// A resource version: a number where its text is that number's, the text itself otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,16 @@ impl fmt::Display for Version {
             Self::Text(text) => f.write_str(text),
         }
     }
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reference {
+    pub(crate) owner: Index,
+    pub(crate) block: bool,
+    pub(crate) controller: bool,
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) name: Arc<str>,
 }
 
 /// References to owners, of which most objects have one or none.

@@ -5,6 +5,7 @@
 
 use crate::answers::{Answers, Pause};
 use crate::compact::{Home, Owners, Places, Rare, Version};
+pub(crate) use crate::compact::{Index, Reference};
 use crate::names::Names;
 use crate::object::{
     FOREGROUND_FINALIZER, Kind, ORPHAN_FINALIZER, Object, OwnerReference, Time, Uid,
@@ -16,9 +17,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// A place in the arena.
-pub(crate) type Index = u32;
 
 /// What the collector leaves as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,16 +59,6 @@ pub(crate) struct Seen {
     pub(crate) resource_version: Version,
     pub(crate) owners: Owners,
     pub(crate) rare: Option<Box<Rare>>,
-}
-
-/// A reference to an owner.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reference {
-    pub(crate) owner: Index,
-    pub(crate) block: bool,
-    pub(crate) controller: bool,
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) name: Arc<str>,
 }
 
 impl Seen {
