@@ -69,6 +69,15 @@ impl Child {
         }
     }
 
+    /// What it has resident, in bytes.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.process.id());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = kib.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{path} does not say what is resident"))? * 1024)
+    }
+
     /// Where its standard output is.
     pub(crate) fn log(&self) -> &Path {
         &self.log

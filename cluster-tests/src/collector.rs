@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// How many terminated pods may stay.
@@ -18,6 +18,17 @@ pub const TERMINATED: usize = 4;
 pub const ALONE: &str = "--no-leader-election";
 /// Until it acts: it lists everything first.
 const STARTS_IN: Duration = Duration::from_secs(90);
+/// What cargo tells the programs that it runs of their package.
+const OF_A_PACKAGE: [&str; 7] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+const HIGH_LIMITS: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=5000"];
 
 /// Which collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +37,15 @@ pub enum Collector {
     Kcm,
     /// `ebb controller --enforce`.
     Ebb,
+}
+
+/// How many requests a second a measured collector may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// Each one's own: kube-controller-manager's fixed rate, and ebb's window.
+    Defaults,
+    /// 5,000 for both.
+    Equal,
 }
 
 /// A collector that runs.
@@ -45,17 +65,80 @@ impl Running {
         let child = match collector {
             Collector::Kcm => {
                 let program = assets.join("kube-controller-manager");
-                let arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                arguments.extend([
+                    "--controllers=garbagecollector,podgc".into(),
+                    format!("--terminated-pod-gc-threshold={TERMINATED}"),
+                ]);
+                arguments.extend(HIGH_LIMITS.map(str::to_owned));
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
             Collector::Ebb => {
                 let threshold = format!("--terminated-pod-gc-threshold={TERMINATED}");
-                ebb("ebb", &kubeconfig, &["--enforce", ALONE, &threshold], plane.dir())?
+                let arguments = ["--enforce", ALONE, &threshold];
+                ebb("ebb", &kubeconfig, &arguments, program()?, plane.dir())?
             }
         };
         let mut running = Self { collector, child };
         running.collects(&plane.api(User::Admin)?)?;
         Ok(running)
+    }
+
+    /// Starts a collector of owner references alone, as an optimised program, to be measured; whether it collects is for the caller to see.
+    ///
+    /// # Errors
+    /// When it cannot be built or started.
+    pub fn measured(
+        collector: Collector,
+        limits: Limits,
+        plane: &Plane,
+        assets: &Path,
+    ) -> Result<Self> {
+        let kubeconfig = plane.kubeconfig(User::Admin)?;
+        let is_equal = limits == Limits::Equal;
+        let child = match collector {
+            Collector::Kcm => {
+                let program = assets.join("kube-controller-manager");
+                let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
+                arguments.push("--controllers=garbagecollector".into());
+                if is_equal {
+                    arguments.extend(HIGH_LIMITS.map(str::to_owned));
+                }
+                Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
+            }
+            Collector::Ebb => {
+                let mut more = vec!["--enforce", ALONE, "--collectors=owner-references"];
+                if is_equal {
+                    more.push("--max-qps=5000");
+                }
+                ebb("ebb", &kubeconfig, &more, path_of(&RELEASE)?, plane.dir())?
+            }
+        };
+        Ok(Self { collector, child })
+    }
+
+    /// Builds what [`Running::measured`] starts.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn build() -> Result<()> {
+        path_of(&RELEASE).map(drop)
+    }
+
+    /// Fails when it has ended.
+    ///
+    /// # Errors
+    /// With what it wrote last.
+    pub fn runs(&mut self) -> Result<()> {
+        self.child.runs()
+    }
+
+    /// What it has resident, in bytes.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resident(&self) -> Result<u64> {
+        self.child.resident()
     }
 
     /// Starts `ebb controller` as a user who may only read, in observe mode.
@@ -64,7 +147,7 @@ impl Running {
     /// When it cannot be started.
     pub fn observe(plane: &Plane) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Reader)?;
-        let child = ebb("ebb", &kubeconfig, &[ALONE], plane.dir())?;
+        let child = ebb("ebb", &kubeconfig, &[ALONE], program()?, plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child })
     }
 
@@ -75,7 +158,7 @@ impl Running {
     pub fn with(plane: &Plane, more: &[&str]) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Admin)?;
         let options = [&["--enforce", ALONE], more].concat();
-        let child = ebb("ebb", &kubeconfig, &options, plane.dir())?;
+        let child = ebb("ebb", &kubeconfig, &options, program()?, plane.dir())?;
         let mut running = Self { collector: Collector::Ebb, child };
         running.collects(&plane.api(User::Admin)?)?;
         Ok(running)
@@ -93,7 +176,7 @@ impl Running {
     ) -> Result<Self> {
         let kubeconfig = plane.kubeconfig_through(name, proxy.url())?;
         let options = [&["--enforce", "--collectors=owner-references"], more].concat();
-        let child = ebb(name, &kubeconfig, &options, plane.dir())?;
+        let child = ebb(name, &kubeconfig, &options, program()?, plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child })
     }
 
@@ -196,11 +279,7 @@ fn kcm(program: &Path, kubeconfig: &Path, dir: &Path) -> Result<Vec<String>> {
     let [port] = free_ports()?;
     let mut arguments = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
-        "--controllers=garbagecollector,podgc".into(),
         "--leader-elect=false".into(),
-        "--kube-api-qps=5000".into(),
-        "--kube-api-burst=5000".into(),
-        format!("--terminated-pod-gc-threshold={TERMINATED}"),
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={port}"),
         format!("--cert-dir={}", dir.join("kcm").display()),
@@ -214,7 +293,13 @@ fn kcm(program: &Path, kubeconfig: &Path, dir: &Path) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-fn ebb(name: &'static str, kubeconfig: &Path, more: &[&str], dir: &Path) -> Result<Child> {
+fn ebb(
+    name: &'static str,
+    kubeconfig: &Path,
+    more: &[&str],
+    program: &Path,
+    dir: &Path,
+) -> Result<Child> {
     let mut arguments = vec![
         "controller".into(),
         format!("--kubeconfig={}", kubeconfig.display()),
@@ -222,18 +307,30 @@ fn ebb(name: &'static str, kubeconfig: &Path, more: &[&str], dir: &Path) -> Resu
         "--output=json".into(),
     ];
     arguments.extend(more.iter().map(|&word| word.to_owned()));
-    Child::start(name, program()?, &arguments, dir)
+    Child::start(name, program, &arguments, dir)
 }
 
-/// ebb as this workspace builds it, built once.
+type Built = LazyLock<Result<PathBuf, String>>;
+
+/// ebb as this workspace builds it, each way once.
+static DEBUG: Built = LazyLock::new(|| build(escargot::CargoBuild::new()));
+static RELEASE: Built = LazyLock::new(|| build(escargot::CargoBuild::new().release()));
+
+fn build(cargo: escargot::CargoBuild) -> Result<PathBuf, String> {
+    // Whoever runs this sets them for its own package; build scripts that read them would run again, and with them half of the build.
+    let cargo = OF_A_PACKAGE.into_iter().fold(cargo, escargot::CargoBuild::env_remove);
+    let built = cargo.package("ebb").bin("ebb").run();
+    built.map(|built| built.path().to_owned()).map_err(|error| error.to_string())
+}
+
+/// ebb as this workspace builds it for tests, built once.
 ///
 /// # Errors
 /// When it cannot be built.
 pub fn program() -> Result<&'static Path> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let built = escargot::CargoBuild::new().package("ebb").bin("ebb").run();
-        built.map(|built| built.path().to_owned()).map_err(|error| error.to_string())
-    });
+    path_of(&DEBUG)
+}
+
+fn path_of(built: &'static Built) -> Result<&'static Path> {
     built.as_deref().map_err(|error| anyhow::anyhow!("cannot build ebb: {error}"))
 }

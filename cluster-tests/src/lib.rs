@@ -4,10 +4,11 @@
 //! Plane        etcd + kube-apiserver, one for a test binary
 //!   ├─ Running     kube-controller-manager or `ebb controller`, one at a time
 //!   ├─ Proxy       between ebb and the server, where a fault is tested
-//!   └─ Api         plain JSON over HTTPS
+//!   ├─ Api         plain JSON over HTTPS
+//!   └─ Store       etcd itself, for what would take an API server minutes
 //! ```
 //! The programs are those of a directory: `cargo xtask cluster` makes it and names it in [`ASSETS`].
-//! The cases are in `tests/cluster`.
+//! The cases are in `tests/cluster`, and what is measured in `benches/cascade`.
 
 pub mod api;
 mod children;
@@ -15,6 +16,7 @@ pub mod collector;
 mod oracle;
 pub mod plane;
 pub mod proxy;
+pub mod store;
 pub mod wait;
 
 /// The variable with the directory of `etcd`, `kube-apiserver` and `kube-controller-manager`.

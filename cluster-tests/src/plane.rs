@@ -1,6 +1,7 @@
 //! etcd and kube-apiserver on free ports of 127.0.0.1, with their data in a directory that goes with them.
 use crate::api::Api;
 use crate::children::Child;
+use crate::store::Store;
 use crate::wait;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -41,6 +42,7 @@ pub struct Plane {
     server: Option<Child>,
     _etcd: Child,
     dir: TempDir,
+    store: Store,
     program: PathBuf,
     arguments: Vec<String>,
     port: u16,
@@ -62,6 +64,7 @@ impl Plane {
             dir.path(),
         )?;
         listens(&mut etcd, client)?;
+        let store = Store::new(client);
         prepare(dir.path())?;
         let program = assets.join("kube-apiserver");
         let arguments = api_server(dir.path(), client, secure);
@@ -70,7 +73,7 @@ impl Plane {
         let path = dir.path().join("apiserver.crt");
         let authority = fs::read(&path).with_context(|| format!("cannot read {path:?}"))?;
         let (server, port) = (Some(server), secure);
-        let plane = Self { server, _etcd: etcd, dir, program, arguments, port, authority };
+        let plane = Self { server, _etcd: etcd, dir, store, program, arguments, port, authority };
         plane.is_ready()?;
         allow_reading(&plane.api(User::Admin)?)?;
         Ok(plane)
@@ -155,6 +158,12 @@ impl Plane {
         });
         fs::write(&path, config.to_string()).with_context(|| format!("cannot write {path:?}"))?;
         Ok(path)
+    }
+
+    /// What is below the API server.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Where data and logs are.

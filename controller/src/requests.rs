@@ -97,15 +97,37 @@ impl Requests {
     /// When something may be sent that may not be now, by time alone.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let later = self.later.first().map(|(until, _)| *until);
-        let queue = (self.queue.len() > 0)
-            .then(|| self.window.closed_until(now).or(self.ceiling.as_ref().map(Ceiling::next)));
-        [later, queue.flatten()].into_iter().flatten().min()
+        let queue = match self.window.closed_until(now) {
+            _ if self.queue.len() == 0 => None,
+            Some(until) => Some(until),
+            // A full window opens with an answer, not by time.
+            None if self.in_flight >= self.window.size(now) => None,
+            None => self.ceiling.as_ref().map(Ceiling::next),
+        };
+        [later, queue].into_iter().flatten().min()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_window_is_not_woken_by_time() {
+        let start = Instant::now();
+        let mut requests = Requests::new(Some(1_000.0), start);
+        assert_eq!(requests.wake_at(start), None);
+        requests.queue.push(Uid::new("o"), Job::Object(Uid::new("u")));
+        assert_eq!(requests.wake_at(start), Some(start));
+        let later = start + Duration::from_secs(1);
+        while requests.may_send(later) {
+            requests.sent(later);
+        }
+        requests.in_flight = requests.window.size(later);
+        assert_eq!(requests.wake_at(later), None);
+        requests.window.close(Duration::from_secs(2), later);
+        assert_eq!(requests.wake_at(later), Some(later + Duration::from_secs(2)));
+    }
 
     #[test]
     fn a_failed_request_is_tried_again_later_and_later() {

@@ -10,7 +10,7 @@ use crate::recorder::Recorder;
 use crate::status::Status;
 use crate::watches::Watches;
 use anyhow::{Context as _, Result};
-use ebb_kube::{Api, Event};
+use ebb_kube::{Api, Discovery, Event, Look};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Between two discoveries.
 const DISCOVERY: Duration = Duration::from_secs(30);
+/// Between two that ask for everything.
+const WHOLE: Duration = Duration::from_secs(300);
 /// Between a change that calls for discovery and discovery: what was changed takes a moment to be served.
 const SETTLES: Duration = Duration::from_millis(500);
 /// How long requests under way may take at the end.
@@ -98,15 +100,26 @@ pub async fn run(
 
 /// Looks again every so often, or sooner when asked to.
 async fn discover(api: Api, ask: Arc<Notify>, to: mpsc::Sender<Found>) {
+    let mut discovery = Discovery::default();
+    let mut whole = Instant::now();
+    let mut look = Look::Whole;
     loop {
-        let found = api.discover().await;
+        let found = discovery.look(&api, look).await;
         let pause = if found.is_ok() { DISCOVERY } else { Duration::from_secs(2) };
         if to.send(found).await.is_err() {
             return;
         }
         tokio::select! {
-            () = ask.notified() => tokio::time::sleep(SETTLES).await,
-            () = tokio::time::sleep(pause) => {}
+            () = ask.notified() => {
+                tokio::time::sleep(SETTLES).await;
+                look = Look::Whole;
+            }
+            () = tokio::time::sleep(pause) => {
+                look = if whole.elapsed() < WHOLE { Look::Again } else { Look::Whole };
+            }
+        }
+        if look == Look::Whole {
+            whole = Instant::now();
         }
     }
 }
@@ -177,9 +190,12 @@ impl Loop {
         if self.collector.is_dirty() {
             return now;
         }
+        // What nobody may or is to do now is due for ever: it must not wake anybody.
+        let pods = self.collector.config.collectors.pods;
+        let acts = self.collector.may_act(now);
         let soon = [
-            self.collector.requests.wake_at(now),
-            self.collector.pods.wake_at(now),
+            acts.then(|| self.collector.requests.wake_at(now)).flatten(),
+            pods.then(|| self.collector.pods.wake_at(now)).flatten(),
             self.collector.believed.front().map(|(until, _)| *until),
         ];
         soon.into_iter().flatten().min().unwrap_or(now + BEAT).min(now + BEAT)

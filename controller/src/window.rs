@@ -1,6 +1,8 @@
 //! How many requests may be under way: found by feedback, and bounded.
 //!
-//! Answers as fast as the fastest of the last minute let one more in; slow ones, 429 and errors take some away.
+//! What answers take beyond the fastest of the last minute is time in a queue before the API server, and says how many requests wait there.
+//! While few do, one more is let in; when many do, one is taken away, and by 429 and errors half of all.
+//! So a server is kept busy whose answers take long by themselves, and other clients of a small one wait behind few requests of ours.
 //! Time is an argument.
 
 use std::time::{Duration, Instant};
@@ -10,8 +12,8 @@ const LEAST: f64 = 1.0;
 const MOST: f64 = 48.0;
 /// How long a fastest answer counts.
 const MEMORY: Duration = Duration::from_secs(60);
-/// What answers may take, on the whole, beyond twice the fastest one.
-const SLACK: Duration = Duration::from_millis(10);
+/// While fewer wait before the API server, more are let in; while more than the second, fewer.
+const WAITING: (f64, f64) = (2.0, 4.0);
 
 /// How an answer speaks of the API server's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +86,12 @@ impl Window {
                 let fastest = self.fastest[1].map_or(fastest, |old| old.min(fastest));
                 let usual = self.usual.map_or(took, |usual| (usual * 7 + took) / 8);
                 self.usual = Some(usual);
-                if usual > fastest * 2 + SLACK {
-                    self.shrink(0.9, usual, now);
-                } else if in_flight * 2 >= self.size(now) {
+                let waiting =
+                    self.limit * (1.0 - fastest.as_secs_f64() / usual.as_secs_f64().max(1e-9));
+                let is_used = in_flight * 2 >= self.size(now);
+                if waiting > WAITING.1 && is_used {
+                    self.shrink(1.0 - 1.0 / self.limit, usual, now);
+                } else if waiting < WAITING.0 && is_used {
                     let more = if self.is_new { 1.0 } else { 1.0 / self.limit };
                     self.limit = (self.limit + more).min(MOST);
                 }
@@ -165,13 +170,50 @@ mod tests {
     }
 
     #[test]
-    fn slow_answers_shrink_it_down_to_one() {
+    fn slow_answers_shrink_it_to_what_may_wait() {
         let mut now = Instant::now();
         let mut window = Window::new(now);
         window.answered(MS, Load::Fine, 8, now);
         for _ in 0..100 {
             now += 100 * MS;
             window.answered(50 * MS, Load::Fine, 8, now);
+        }
+        assert_eq!(window.size(now), 4);
+    }
+
+    #[test]
+    fn it_settles_where_a_server_of_two_processors_has_a_few_waiting() {
+        let mut now = Instant::now();
+        let mut window = Window::new(now);
+        window.answered(2 * MS, Load::Fine, 1, now);
+        for _ in 0..1_000 {
+            let size = window.size(now);
+            // What is beyond two at a time waits.
+            let took = MS * u32::try_from(size.max(2)).unwrap();
+            now += took / u32::try_from(size).unwrap();
+            window.answered(took, Load::Fine, size, now);
+        }
+        assert!((4..=6).contains(&window.size(now)), "{}", window.size(now));
+    }
+
+    #[test]
+    fn a_distant_server_is_kept_busy() {
+        let now = Instant::now();
+        let mut window = Window::new(now);
+        for n in 0..1_000 {
+            let size = window.size(now);
+            window.answered(50 * MS + MS / 10 * (n % 3), Load::Fine, size, now);
+        }
+        assert_eq!(window.size(now), 48);
+    }
+
+    #[test]
+    fn errors_shrink_it_down_to_one() {
+        let mut now = Instant::now();
+        let mut window = Window::new(now);
+        for _ in 0..10 {
+            now += 200 * MS;
+            window.answered(MS, Load::TooMuch, 8, now);
         }
         assert_eq!(window.size(now), 1);
     }

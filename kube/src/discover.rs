@@ -1,11 +1,14 @@
 //! Discovery: which kinds are served, by which version each is read, and which can be watched.
+//!
+//! The API server's own groups change with the server alone, and it says which they are: a look again asks only for the others.
 
 use crate::call::{Api, Call};
 use crate::catalogue::{ApiResource, Discovered};
 use crate::failure::Failure;
+use crate::watch::METADATA_LIST;
 use ebb_policy_cluster::{Kind, Resource, Scope};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds that own nothing and are many: they would fill watches for nothing.
 const LEFT_OUT: [(&str, &str); 3] =
@@ -36,12 +39,12 @@ struct Version {
     version: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 struct Resources {
     resources: Vec<Served>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 struct Served {
     name: String,
     kind: String,
@@ -50,56 +53,128 @@ struct Served {
     verbs: Vec<String>,
 }
 
+/// The versions of groups that the API server registers when it starts, by the names of their `APIService`s.
+const OWN: &str = "/apis/apiregistration.k8s.io/v1/apiservices?labelSelector=kube-aggregator.kubernetes.io/automanaged=onstart";
+
+#[derive(Deserialize)]
+struct Services {
+    items: Vec<Service>,
+}
+
+#[derive(Deserialize)]
+struct Service {
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+/// How much is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Everything.
+    Whole,
+    /// What may have changed while the API server ran; for its own groups their last answers stand.
+    Again,
+}
+
+/// Discovery again and again, with what is worth keeping between looks.
+#[derive(Default)]
+pub struct Discovery {
+    /// What each version served, and whether two looks in a row agreed on it.
+    known: BTreeMap<(String, String), (Resources, bool)>,
+}
+
+impl Discovery {
+    /// What is served now. Groups that cannot be asked are among the failed ones.
+    ///
+    /// # Errors
+    /// The list of groups cannot be read: nothing is known then.
+    pub async fn look(&mut self, api: &Api, look: Look) -> Result<Discovered, Failure> {
+        let core: Versions = api.read(Call::get("get", "/api".into())).await?;
+        let groups: Groups = api.read(Call::get("get", "/apis".into())).await?;
+        let own = if look == Look::Again { own(api).await } else { BTreeSet::new() };
+        let mut served: Vec<(String, String)> =
+            core.versions.into_iter().map(|version| (String::new(), version)).collect();
+        for Group { name, versions, preferred_version } in groups.groups {
+            // The preferred version first: a kind is read by the first version that has it.
+            let preferred = preferred_version.iter();
+            let others = versions.iter().filter(|v| preferred_version.as_ref() != Some(v));
+            served.extend(preferred.chain(others).map(|of| (name.clone(), of.version.clone())));
+        }
+        self.known.retain(|version, _| served.contains(version));
+        let mut found = Discovered::default();
+        for (group, version) in served {
+            let key = (group, version);
+            let is_own = own.contains(&format!("{}.{}", key.1, key.0));
+            let before = self.known.remove(&key);
+            let answer = match before {
+                Some((resources, true)) if is_own => Ok((resources, true)),
+                before => api.served(&key).await.map(|resources| {
+                    let agrees = before.is_some_and(|(before, _)| before == resources);
+                    (resources, agrees)
+                }),
+            };
+            match answer {
+                Ok(known) => {
+                    add(&key.0, &key.1, &known.0, &mut found.resources);
+                    self.known.insert(key, known);
+                }
+                Err(failure) => {
+                    found.failed.insert(key.0, format!("{}: {failure}", key.1));
+                }
+            }
+        }
+        leave_out(&mut found.resources);
+        Ok(found)
+    }
+}
+
+/// The API server's own versions; none where it does not say.
+async fn own(api: &Api) -> BTreeSet<String> {
+    let call = Call { accept: METADATA_LIST, ..Call::get("list", OWN.into()) };
+    let services = api.read::<Services>(call).await.map(|services| services.items);
+    services.unwrap_or_default().into_iter().map(|of| of.metadata.name).collect()
+}
+
 impl Api {
     /// What is served now. Groups that cannot be asked are among the failed ones.
     ///
     /// # Errors
     /// The list of groups cannot be read: nothing is known then.
     pub async fn discover(&self) -> Result<Discovered, Failure> {
-        let core: Versions = self.read(Call::get("get", "/api".into())).await?;
-        let groups: Groups = self.read(Call::get("get", "/apis".into())).await?;
-        let mut found = Discovered::default();
-        for version in core.versions {
-            self.ask("", &version, format!("/api/{version}"), &mut found).await;
-        }
-        for Group { name, versions, preferred_version } in groups.groups {
-            // The preferred version first: a kind is read by the first version that has it.
-            let preferred = preferred_version.iter();
-            let others = versions.iter().filter(|v| preferred_version.as_ref() != Some(v));
-            for Version { version } in preferred.chain(others) {
-                self.ask(&name, version, format!("/apis/{name}/{version}"), &mut found).await;
-            }
-        }
-        leave_out(&mut found.resources);
-        Ok(found)
+        Discovery::default().look(self, Look::Whole).await
     }
 
-    async fn ask(&self, group: &str, version: &str, path: String, found: &mut Discovered) {
-        match self.read::<Resources>(Call::get("get", path)).await {
-            Ok(served) => add(group, version, served, &mut found.resources),
-            Err(failure) => {
-                found.failed.insert(group.to_owned(), format!("{version}: {failure}"));
-            }
-        }
+    async fn served(&self, (group, version): &(String, String)) -> Result<Resources, Failure> {
+        let path = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
+        };
+        self.read(Call::get("get", path)).await
     }
 }
 
-fn add(group: &str, version: &str, served: Resources, to: &mut BTreeMap<Resource, ApiResource>) {
-    for Served { name, kind, namespaced, verbs } in served.resources {
+fn add(group: &str, version: &str, served: &Resources, to: &mut BTreeMap<Resource, ApiResource>) {
+    for Served { name, kind, namespaced, verbs } in &served.resources {
         // A subresource is a part of its resource.
         if name.contains('/') {
             continue;
         }
-        let kind = Kind { group: group.to_owned(), version: version.to_owned(), kind };
+        let kind =
+            Kind { group: group.to_owned(), version: version.to_owned(), kind: kind.clone() };
         let can = |verb: &str| verbs.iter().any(|v| v == verb);
         let is_watched = can("list") && can("watch") && can("delete");
-        let scope = if namespaced { Scope::Namespaced } else { Scope::Cluster };
+        let scope = if *namespaced { Scope::Namespaced } else { Scope::Cluster };
         // What cannot even be read, like a review, is nobody's owner.
         if !can("get") {
             continue;
         }
         let resource = Resource::from(&kind);
-        to.entry(resource).or_insert(ApiResource { kind, plural: name, scope, is_watched });
+        to.entry(resource).or_insert(ApiResource { kind, plural: name.clone(), scope, is_watched });
     }
 }
 
@@ -135,8 +210,8 @@ mod tests {
             r#"{{"resources":[{{"name":"pods","kind":"Pod","namespaced":true,"verbs":{all}}},
             {{"name":"pods/status","kind":"Pod","namespaced":true,"verbs":["get"]}}]}}"#
         );
-        add("batch", "v1", served(&pods), &mut found);
-        add("batch", "v1beta1", served(&pods), &mut found);
+        add("batch", "v1", &served(&pods), &mut found);
+        add("batch", "v1beta1", &served(&pods), &mut found);
         let of: Vec<_> = found.values().collect();
         assert_eq!(of.len(), 1);
         assert_eq!((of[0].kind.version.as_str(), of[0].plural.as_str()), ("v1", "pods"));
@@ -151,7 +226,7 @@ mod tests {
             r#"{{"resources":[{{"name":"events","kind":"Event","namespaced":true,"verbs":{all}}},
             {{"name":"componentstatuses","kind":"ComponentStatus","namespaced":false,"verbs":["get","list"]}}]}}"#
         );
-        add("", "v1", served(&events), &mut found);
+        add("", "v1", &served(&events), &mut found);
         leave_out(&mut found);
         assert!(found.values().all(|of| !of.is_watched), "{found:?}");
         assert_eq!(found.len(), 2);

@@ -24,6 +24,7 @@ mod write;
 pub use call::{Api, Requests};
 pub use catalogue::{ApiResource, Catalogue, Difference, Discovered};
 pub use connect::{ConnectError, connect};
+pub use discover::{Discovery, Look};
 pub use failure::Failure;
 pub use lease::LeaseRecord;
 pub use snapshot::{Listed, list_all};

@@ -32,7 +32,7 @@ const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// An API server that is back is heard within seconds, however long it was away; one with a Retry-After is asked no sooner.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-const METADATA_LIST: &str =
+pub(crate) const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";

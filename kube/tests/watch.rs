@@ -2,70 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod script;
+
 use ebb_kube::{ApiResource, Change, Content, Event, watch};
 use ebb_policy_cluster::{Kind, Scope, Uid};
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use script::{Server, answer};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Answers in their order, and what was asked.
-struct Server {
-    kubeconfig: std::path::PathBuf,
-    asked: Arc<Mutex<Vec<String>>>,
+async fn follow(server: &Server) -> mpsc::Receiver<(u64, Event)> {
+    let api = server.api().await;
+    let of = ApiResource {
+        kind: Kind::new("v1", "ConfigMap"),
+        plural: "configmaps".into(),
+        scope: Scope::Namespaced,
+        is_watched: true,
+    };
+    let (to, from) = mpsc::channel(8);
+    tokio::spawn(watch(api, of, Content::Metadata, Arc::new(Semaphore::new(1)), 1, to));
+    from
 }
-
-impl Server {
-    async fn start(answers: Vec<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&asked);
-        let mut answers: VecDeque<String> = answers.into();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let mut request = Vec::new();
-                while !request.ends_with(b"\r\n\r\n") {
-                    request.push(stream.read_u8().await.unwrap());
-                }
-                let text = String::from_utf8(request).unwrap();
-                heard.lock().unwrap().push(text.split(' ').nth(1).unwrap().to_owned());
-                match answers.pop_front() {
-                    Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
-                    // The script is over: the last watch stays open.
-                    None => std::future::pending().await,
-                }
-            }
-        });
-        let kubeconfig = std::env::temp_dir().join(format!("ebb-watch-{}", fastrand::u64(..)));
-        let text = format!(
-            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: '{url}'}}}}], users: [], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"
-        );
-        std::fs::write(&kubeconfig, text).unwrap();
-        Self { kubeconfig, asked }
-    }
-
-    async fn watch(&self) -> mpsc::Receiver<(u64, Event)> {
-        let api = ebb_kube::connect(Some(&self.kubeconfig), None).await.unwrap();
-        std::fs::remove_file(&self.kubeconfig).unwrap();
-        let of = ApiResource {
-            kind: Kind::new("v1", "ConfigMap"),
-            plural: "configmaps".into(),
-            scope: Scope::Namespaced,
-            is_watched: true,
-        };
-        let (to, from) = mpsc::channel(8);
-        tokio::spawn(watch(api, of, Content::Metadata, Arc::new(Semaphore::new(1)), 1, to));
-        from
-    }
-}
-
-fn answer(code: &str, body: &str) -> String {
-    format!("HTTP/1.1 {code}\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n{body}")
-}
-
 fn list(version: u64, uid: &str) -> String {
     let body = format!(
         r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{{"name":"{uid}","namespace":"n","uid":"{uid}","resourceVersion":"1"}}}}]}}"#
@@ -87,7 +45,7 @@ async fn history_that_is_gone_is_listed_again_and_says_what_is_there() {
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old resource version"}}"#;
     let answers = vec![list(5, "u1"), answer("200 OK", &format!("{gone}\n")), list(9, "u2")];
     let server = Server::start(answers).await;
-    let mut from = server.watch().await;
+    let mut from = follow(&server).await;
     assert_eq!(next(&mut from).await, Event::Listing);
     assert!(shows(&next(&mut from).await, "u1"));
     assert_eq!(next(&mut from).await, Event::Listed(None));
@@ -101,7 +59,7 @@ async fn a_429_is_told_and_retry_after_is_kept() {
     let many = "HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 1\r\n\r\n";
     let server = Server::start(vec![many.to_owned(), list(5, "u1")]).await;
     let began = Instant::now();
-    let mut from = server.watch().await;
+    let mut from = follow(&server).await;
     assert_eq!(next(&mut from).await, Event::Listing);
     let Event::Broken { why, .. } = next(&mut from).await else { panic!("is not told") };
     assert!(why.starts_with("429"), "{why}");
@@ -114,7 +72,7 @@ async fn a_cut_watch_goes_on_from_the_last_version_that_came_whole() {
     let event = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","uid":"u2","resourceVersion":"7"}}}"#;
     let cut = format!("{event}\n{}", &event[..30]);
     let server = Server::start(vec![list(5, "u1"), answer("200 OK", &cut)]).await;
-    let mut from = server.watch().await;
+    let mut from = follow(&server).await;
     for _ in 0..3 {
         next(&mut from).await;
     }

@@ -6,6 +6,8 @@ use crate::{sh, vm};
 use anyhow::{Context, Result};
 use std::fs;
 
+mod cascade;
+mod graph;
 mod host;
 mod inventory;
 
@@ -18,6 +20,12 @@ pub(crate) struct Args {
     /// Only this contender of the race or the idle watch (ebb, earlyoom, …); then nothing is kept. May be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Chains of the cascade; a tenth of them at each collector's defaults.
+    #[arg(long, default_value_t = 1_000)]
+    chains: usize,
+    /// Owned objects that are there when a collector of the cascade starts; a twentieth of them at its defaults.
+    #[arg(long, default_value_t = 100_000)]
+    owned: usize,
 }
 
 /// A section of `docs/benchmarks.md`.
@@ -37,6 +45,10 @@ enum Section {
     Removal,
     /// This host: listing and planning with 110 pods, 330 containers and 1,000 images.
     Inventory,
+    /// This host: the cluster collector beside kube-controller-manager, on a real control plane.
+    Cascade,
+    /// This host: the cluster collector's graph with up to 1,000,000 objects, without a cluster.
+    Graph,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
     Host,
 }
@@ -50,6 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Section::Reconciler,
         Section::Removal,
         Section::Inventory,
+        Section::Cascade,
+        Section::Graph,
         Section::Host,
     ];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
@@ -62,6 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Section::Reconciler => ("reconciler", vm::reconciler::run()?),
             Section::Removal => ("removal", vm::removal::run()?),
             Section::Inventory => ("inventory", inventory::run()?),
+            Section::Cascade => ("cascade", cascade::run(args.chains, args.owned)?),
+            Section::Graph => ("graph", graph::run()?),
             Section::Host => ("host", host::run()?),
         };
         println!("\n{text}");

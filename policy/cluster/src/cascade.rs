@@ -75,7 +75,7 @@ impl Graph {
         let mut reached = BTreeSet::from([uid.clone()]);
         let mut due = Vec::from([uid.clone()]);
         while let Some(owner) = due.pop() {
-            let Some(&at) = self.by_uid.get(&owner) else { continue };
+            let Some(at) = self.by_uid.get(&owner) else { continue };
             for dependent in self.dependents_of(at) {
                 let dependent = self.uid(dependent);
                 if reached.insert(dependent.clone()) {
@@ -91,7 +91,7 @@ impl Graph {
         let mut above = BTreeSet::new();
         let mut due: Vec<Uid> = below.iter().cloned().collect();
         while let Some(dependent) = due.pop() {
-            let seen = self.by_uid.get(&dependent).and_then(|&at| self.seen(at));
+            let seen = self.by_uid.get(&dependent).and_then(|at| self.seen(at));
             for reference in seen.iter().flat_map(|seen| &seen.owners) {
                 let owner = self.uid(reference.owner);
                 let waits = self
@@ -112,7 +112,7 @@ impl Graph {
         copy.answers = self.answers.clone();
         let mut around: BTreeSet<Uid> = below | above;
         for uid in below | above {
-            let Some(&at) = self.by_uid.get(&uid) else { continue };
+            let Some(at) = self.by_uid.get(&uid) else { continue };
             let owners = self.seen(at).into_iter().flat_map(|seen| &seen.owners);
             around.extend(owners.map(|owner| self.uid(owner.owner).clone()));
             if above.contains(&uid) {

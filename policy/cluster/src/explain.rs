@@ -101,7 +101,7 @@ impl Graph {
     /// Why an object is still there; `None` where it was not seen or is gone.
     #[must_use]
     pub fn explain(&self, uid: &Uid) -> Option<Explanation> {
-        let at = *self.by_uid.get(uid)?;
+        let at = self.by_uid.get(uid)?;
         let seen = self.seen(at)?;
         let verdict = self.verdict(uid);
         let owners: Vec<OwnerView> = seen
@@ -118,7 +118,7 @@ impl Graph {
             })
             .collect();
         let mut holds = Vec::new();
-        if seen.deleting_since.is_some() {
+        if seen.deleting_since().is_some() {
             self.holds_of_deletion(at, seen, &mut holds);
         } else {
             let solid = owners.iter().filter(|owner| owner.standing == Standing::Solid);
@@ -134,12 +134,12 @@ impl Graph {
             _ => {}
         }
         holds.sort_unstable();
-        Some(Explanation { verdict, deleting_since: seen.deleting_since, owners, holds })
+        Some(Explanation { verdict, deleting_since: seen.deleting_since(), owners, holds })
     }
 
     fn holds_of_deletion(&self, at: Index, seen: &Seen, holds: &mut Vec<Hold>) {
         let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
-        let foreign = seen.finalizers.iter().filter(|name| !ours.contains(&&***name));
+        let foreign = seen.finalizers().iter().filter(|name| !ours.contains(&&***name));
         holds.extend(foreign.map(|name| Hold::Finalizer((**name).to_owned())));
         if seen.is_orphaning() {
             holds.extend(self.dependents_of(at).map(|d| Hold::Orphan(self.uid(d).clone())));

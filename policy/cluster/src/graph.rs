@@ -4,6 +4,8 @@
 //! How the graph changes is in `observe`, what follows from it in `standing` and `verdict`.
 
 use crate::answers::{Answers, Pause};
+use crate::compact::{Home, Owners, Places, Rare, Version};
+pub(crate) use crate::compact::{Index, Reference};
 use crate::names::Names;
 use crate::object::{
     FOREGROUND_FINALIZER, Kind, ORPHAN_FINALIZER, Object, OwnerReference, Time, Uid,
@@ -12,12 +14,9 @@ use crate::resource::{Resource, Scope, State};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// A place in the arena.
-pub(crate) type Index = u32;
 
 /// What the collector leaves as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +33,7 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// Places of `nodes` that are free.
     pub(crate) free: Vec<Index>,
-    pub(crate) by_uid: BTreeMap<Uid, Index>,
+    pub(crate) by_uid: Places,
     /// Owner and dependent, for each pair once.
     pub(crate) edges: BTreeSet<(Index, Index)>,
     pub(crate) resources: BTreeMap<Resource, (Scope, State)>,
@@ -42,6 +41,7 @@ pub struct Graph {
     pub(crate) exclusions: Exclusions,
     pub(crate) texts: Names<str>,
     pub(crate) kinds: Names<Kind>,
+    pub(crate) homes: Names<Home>,
 }
 
 /// A uid of the graph, with its object once that was seen.
@@ -54,41 +54,49 @@ pub(crate) struct Node {
 /// An object, with what it shares with others kept once.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) home: Arc<Home>,
     pub(crate) name: Box<str>,
-    pub(crate) resource_version: Box<str>,
-    pub(crate) owners: Box<[Reference]>,
-    pub(crate) finalizers: Box<[Arc<str>]>,
-    pub(crate) deleting_since: Option<Time>,
-    pub(crate) held: bool,
-    /// Why nothing is to be sent for this version of the object.
-    pub(crate) pause: Option<Pause>,
-}
-
-/// A reference to an owner.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reference {
-    pub(crate) owner: Index,
-    pub(crate) block: bool,
-    pub(crate) controller: bool,
-    pub(crate) kind: Arc<Kind>,
-    pub(crate) name: Arc<str>,
+    pub(crate) resource_version: Version,
+    pub(crate) owners: Owners,
+    pub(crate) rare: Option<Box<Rare>>,
 }
 
 impl Seen {
     pub(crate) fn has_finalizer(&self, name: &str) -> bool {
-        self.finalizers.iter().any(|f| **f == *name)
+        self.finalizers().iter().any(|f| **f == *name)
+    }
+
+    pub(crate) fn finalizers(&self) -> &[Arc<str>] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.finalizers)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.held)
+    }
+
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.rare.as_ref().and_then(|rare| rare.pause)
+    }
+
+    pub(crate) fn set_pause(&mut self, pause: Option<Pause>) {
+        if self.pause() != pause {
+            let rare = self.rare.take().map(|rare| *rare).unwrap_or_default();
+            self.rare = Rare { pause, ..rare }.boxed();
+        }
+    }
+
+    pub(crate) fn deleting_since(&self) -> Option<Time> {
+        self.rare.as_ref().and_then(|rare| rare.deleting_since)
     }
 
     /// Being deleted, and its blocking dependents go first.
     pub(crate) fn is_foreground(&self) -> bool {
-        self.deleting_since.is_some() && self.has_finalizer(FOREGROUND_FINALIZER)
+        self.deleting_since().is_some() && self.has_finalizer(FOREGROUND_FINALIZER)
     }
 
     /// Being deleted, and its dependents lose their reference first.
     pub(crate) fn is_orphaning(&self) -> bool {
-        self.deleting_since.is_some() && self.has_finalizer(ORPHAN_FINALIZER)
+        self.deleting_since().is_some() && self.has_finalizer(ORPHAN_FINALIZER)
     }
 }
 
@@ -102,7 +110,7 @@ impl Graph {
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_uid.values().filter(|&&at| self.seen(at).is_some()).count()
+        self.by_uid.values().filter(|&at| self.seen(at).is_some()).count()
     }
 
     /// Whether there is no object.
@@ -113,22 +121,22 @@ impl Graph {
 
     /// The uids of all objects, in their order.
     pub fn uids(&self) -> impl Iterator<Item = &Uid> {
-        self.by_uid.iter().filter(|&(_, &at)| self.seen(at).is_some()).map(|(uid, _)| uid)
+        self.by_uid.values().filter(|&at| self.seen(at).is_some()).map(|at| self.uid(at))
     }
 
     /// The uids of all objects of a resource, in their order.
     pub fn uids_of_resource(&self, resource: &Resource) -> impl Iterator<Item = &Uid> {
         let is_of = |kind: &Kind| kind.kind == resource.kind && kind.group == resource.group;
         self.by_uid
-            .iter()
-            .filter(move |&(_, &at)| self.seen(at).is_some_and(|seen| is_of(&seen.kind)))
-            .map(|(uid, _)| uid)
+            .values()
+            .filter(move |&at| self.seen(at).is_some_and(|seen| is_of(&seen.home.kind)))
+            .map(|at| self.uid(at))
     }
 
     /// The object of a uid; `None` where it was not seen or is gone.
     #[must_use]
     pub fn object(&self, uid: &Uid) -> Option<Object> {
-        let seen = self.seen(*self.by_uid.get(uid)?)?;
+        let seen = self.seen(self.by_uid.get(uid)?)?;
         let owners = seen.owners.iter().map(|reference| OwnerReference {
             kind: (*reference.kind).clone(),
             name: (*reference.name).to_owned(),
@@ -138,21 +146,21 @@ impl Graph {
         });
         Some(Object {
             uid: uid.clone(),
-            kind: (*seen.kind).clone(),
-            namespace: seen.namespace.as_deref().map(ToOwned::to_owned),
+            kind: seen.home.kind.clone(),
+            namespace: seen.home.namespace.clone(),
             name: (*seen.name).to_owned(),
-            resource_version: (*seen.resource_version).to_owned(),
+            resource_version: seen.resource_version.to_string(),
             owners: owners.collect(),
-            finalizers: seen.finalizers.iter().map(|f| (**f).to_owned()).collect(),
-            deleting_since: seen.deleting_since,
-            held: seen.held,
+            finalizers: seen.finalizers().iter().map(|f| (**f).to_owned()).collect(),
+            deleting_since: seen.deleting_since(),
+            held: seen.is_held(),
         })
     }
 
     /// The uids of those that name `uid` among their owners, in their order.
     #[must_use]
     pub fn dependents(&self, uid: &Uid) -> Vec<Uid> {
-        let of = |at: &Index| self.dependents_of(*at).map(|d| self.uid(d).clone()).collect();
+        let of = |at| self.dependents_of(at).map(|d| self.uid(d).clone()).collect();
         let mut found: Vec<Uid> = self.by_uid.get(uid).map(of).unwrap_or_default();
         found.sort_unstable();
         found

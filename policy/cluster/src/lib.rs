@@ -17,6 +17,7 @@ extern crate alloc;
 
 mod answers;
 mod cascade;
+mod compact;
 mod explain;
 mod graph;
 mod names;

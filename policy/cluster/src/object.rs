@@ -38,6 +38,16 @@ impl Uid {
     }
 }
 
+impl Uid {
+    /// The bytes, or else the text.
+    pub(crate) fn parts(&self) -> Result<&[u8; 16], &str> {
+        match &self.0 {
+            Form::Uuid(bytes) => Ok(bytes),
+            Form::Text(text) => Err(text),
+        }
+    }
+}
+
 /// The bytes of a UUID in its canonical text; upper case is another text, and so none.
 fn uuid(text: &[u8]) -> Option<[u8; 16]> {
     if text.len() != 36 {

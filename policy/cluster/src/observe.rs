@@ -4,6 +4,7 @@
 
 use crate::answers::Pause;
 use crate::answers::{Known, OwnerAnswer, OwnerKey};
+use crate::compact::{Home, Rare, Version};
 use crate::graph::{Graph, Index, Node, Reference, Seen};
 use crate::object::{Object, Uid};
 use crate::resource::{Resource, Scope, State};
@@ -60,8 +61,7 @@ impl Graph {
         let matters_to_dependents = before.as_ref().is_none_or(|before| {
             before.is_foreground() != seen.is_foreground()
                 || before.is_orphaning() != seen.is_orphaning()
-                || (&before.kind, &before.namespace, &before.name)
-                    != (&seen.kind, &seen.namespace, &seen.name)
+                || (&before.home, &before.name) != (&seen.home, &seen.name)
         });
         if matters_to_owners {
             changed.extend(owners.union(&old));
@@ -83,7 +83,7 @@ impl Graph {
 
     /// An object that is there no more.
     pub fn forget(&mut self, uid: &Uid, gone: Gone) -> Vec<Uid> {
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         let Some(before) = self.nodes[at as usize].seen.take() else { return Vec::new() };
         let owners: BTreeSet<Index> = before.owners.iter().map(|r| r.owner).collect();
         let mut changed: Changed = owners.clone();
@@ -99,8 +99,8 @@ impl Graph {
         }
         if gone == Gone::Deleted && self.dependents_of(at).next().is_some() {
             let key = OwnerKey {
-                kind: (*before.kind).clone(),
-                namespace: before.namespace.as_deref().map(ToOwned::to_owned),
+                kind: before.home.kind.clone(),
+                namespace: before.home.namespace.clone(),
                 name: String::from(&*before.name),
                 uid: uid.clone(),
             };
@@ -129,9 +129,9 @@ impl Graph {
             let Some(seen) = &mut node.seen else { continue };
             let is_of =
                 |kind: &crate::Kind| kind.kind == resource.kind && kind.group == resource.group;
-            let own = is_of(&seen.kind);
+            let own = is_of(&seen.home.kind);
             if own && is_new_list {
-                seen.pause = None;
+                seen.set_pause(None);
             }
             let finalizing = seen.is_foreground() || seen.is_orphaning();
             if own || to_finalizers && finalizing || seen.owners.iter().any(|r| is_of(&r.kind)) {
@@ -173,16 +173,16 @@ impl Graph {
             Answer::Invalid => Some(Pause::Invalid),
             Answer::Retry => None,
         };
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         let Some(seen) = &mut self.nodes[at as usize].seen else { return Vec::new() };
-        if *seen.resource_version == *resource_version {
-            seen.pause = pause;
+        if seen.resource_version == Version::from(resource_version.to_owned()) {
+            seen.set_pause(pause);
         }
         Vec::from([uid.clone()])
     }
 
     fn around_owner(&self, uid: &Uid) -> Vec<Uid> {
-        let Some(&at) = self.by_uid.get(uid) else { return Vec::new() };
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
         self.named(&self.dependents_of(at).collect())
     }
 
@@ -196,7 +196,7 @@ impl Graph {
 
     /// The place of a uid: a virtual node where it is new.
     fn node(&mut self, uid: &Uid) -> Index {
-        if let Some(&at) = self.by_uid.get(uid) {
+        if let Some(at) = self.by_uid.get(uid) {
             return at;
         }
         let node = Node { uid: uid.clone(), seen: None };
@@ -208,7 +208,7 @@ impl Graph {
             // Four thousand million objects fit into no store.
             Index::try_from(self.nodes.len() - 1).unwrap_or(Index::MAX)
         };
-        self.by_uid.insert(uid.clone(), at);
+        self.by_uid.insert(uid, at);
         at
     }
 
@@ -223,9 +223,9 @@ impl Graph {
 
     /// The object as it is kept. A pause stays while the version does.
     fn shared(&mut self, object: Object, before: Option<&Seen>) -> Seen {
-        let pause = before
-            .filter(|before| *before.resource_version == *object.resource_version)
-            .and_then(|before| before.pause);
+        let version = Version::from(object.resource_version);
+        let pause =
+            before.filter(|before| before.resource_version == version).and_then(Seen::pause);
         let mut owners = Vec::with_capacity(object.owners.len());
         for reference in object.owners {
             owners.push(Reference {
@@ -237,29 +237,30 @@ impl Graph {
             });
         }
         let text = |texts: &mut crate::names::Names<str>, s: &str| texts.share(s, |s| Arc::from(s));
+        let finalizers = object.finalizers.iter().map(|f| text(&mut self.texts, f)).collect();
+        let (deleting_since, held) = (object.deleting_since, object.held);
+        let rare = Rare { finalizers, deleting_since, held, pause };
+        let home = Home { kind: object.kind, namespace: object.namespace };
         Seen {
-            kind: self.kinds.share(&object.kind, |kind| Arc::new(kind.clone())),
-            namespace: object.namespace.map(|n| text(&mut self.texts, &n)),
+            home: self.homes.share(&home, |home| Arc::new(home.clone())),
             name: object.name.into(),
-            resource_version: object.resource_version.into(),
+            resource_version: version,
             owners: owners.into(),
-            finalizers: object.finalizers.iter().map(|f| text(&mut self.texts, f)).collect(),
-            deleting_since: object.deleting_since,
-            held: object.held,
-            pause,
+            rare: rare.boxed(),
         }
     }
 
     /// Gives back what an object shared with others.
     fn release(&mut self, seen: Seen) {
-        let Seen { kind, namespace, owners, finalizers, .. } = seen;
-        for reference in owners {
+        let Seen { home, owners, rare, .. } = seen;
+        for reference in Vec::from(owners) {
             let Reference { kind, name, .. } = reference;
             self.kinds.release(&kind);
             self.texts.release(&name);
         }
-        self.kinds.release(&kind);
-        for text in namespace.into_iter().chain(finalizers) {
+        let finalizers = rare.map(|rare| rare.finalizers).unwrap_or_default();
+        self.homes.release(&home);
+        for text in finalizers {
             self.texts.release(&text);
         }
     }

@@ -49,7 +49,7 @@ impl Graph {
         let Some((scope, state)) = self.resources.get(&resource) else {
             return Standing::Doubtful(Doubt::NotServed(resource));
         };
-        let namespace = match (scope, &dependent.namespace) {
+        let namespace = match (scope, &dependent.home.namespace) {
             (Scope::Cluster, _) => None,
             (Scope::Namespaced, Some(namespace)) => Some(&**namespace),
             (Scope::Namespaced, None) => {
@@ -85,7 +85,7 @@ impl Graph {
 
     /// Why what the graph knows of an object itself is not to be acted on.
     pub(crate) fn own_doubt(&self, seen: &Seen) -> Option<Doubt> {
-        let resource = Resource::from(&*seen.kind);
+        let resource = Resource::from(&seen.home.kind);
         match self.resources.get(&resource) {
             None => Some(Doubt::NotServed(resource)),
             Some((_, state)) => doubt(resource, state),
@@ -102,8 +102,9 @@ impl Graph {
 
     /// Whether the owner is seen in a namespace that is not the dependent's.
     pub(crate) fn crosses_namespaces(&self, dependent: &Seen, owner: Index) -> bool {
-        self.seen(owner)
-            .is_some_and(|o| o.namespace.is_some() && o.namespace != dependent.namespace)
+        self.seen(owner).is_some_and(|o| {
+            o.home.namespace.is_some() && o.home.namespace != dependent.home.namespace
+        })
     }
 }
 
@@ -119,8 +120,8 @@ fn doubt(resource: Resource, state: &State) -> Option<Doubt> {
 
 /// Whether an object is where the reference says that its owner is.
 fn is_at(owner: &Seen, reference: &Reference, namespace: Option<&str>) -> bool {
-    owner.kind.kind == reference.kind.kind
-        && owner.kind.group == reference.kind.group
+    owner.home.kind.kind == reference.kind.kind
+        && owner.home.kind.group == reference.kind.group
         && *owner.name == *reference.name
-        && owner.namespace.as_deref() == namespace
+        && owner.home.namespace.as_deref() == namespace
 }

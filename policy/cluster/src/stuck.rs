@@ -54,9 +54,10 @@ impl Graph {
     #[must_use]
     pub fn stuck(&self, now: Time, older_than: u64) -> Vec<Stuck> {
         let mut found = Vec::new();
-        for (uid, &at) in &self.by_uid {
+        for at in self.by_uid.values() {
+            let uid = self.uid(at);
             let Some(seen) = self.seen(at) else { continue };
-            if let Some(since) = seen.deleting_since
+            if let Some(since) = seen.deleting_since()
                 && now.0.saturating_sub(since.0) >= older_than
             {
                 let holds = self.explain(uid).map(|e| e.holds).unwrap_or_default();
@@ -92,7 +93,7 @@ impl Graph {
     /// Groups of objects that own each other, by Tarjan's strongly connected components with a stack of its own.
     fn cycles(&self) -> Vec<Stuck> {
         let mut search = Search::default();
-        for &at in self.by_uid.values() {
+        for at in self.by_uid.values() {
             if !search.number.contains_key(&at) {
                 search.from(self, at);
             }

@@ -15,7 +15,7 @@ use crate::resource::Resource;
 use crate::standing::{Doubt, Standing};
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeSet;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 /// What a request is about, so that nothing else is changed by it.
@@ -96,7 +96,7 @@ impl Graph {
     /// What to do with an object now; `Nothing` with one that was not seen.
     #[must_use]
     pub fn verdict(&self, uid: &Uid) -> Verdict {
-        let Some(&at) = self.by_uid.get(uid) else { return Verdict::Nothing };
+        let Some(at) = self.by_uid.get(uid) else { return Verdict::Nothing };
         let Some(seen) = self.seen(at) else { return Verdict::Nothing };
         let verdict = self.judge(at, seen);
         let acts = !matches!(verdict, Verdict::Nothing | Verdict::Wait(_) | Verdict::Unknown(_));
@@ -104,7 +104,7 @@ impl Graph {
             if let Some(exclusion) = self.exclusion(seen) {
                 return Verdict::Excluded(exclusion);
             }
-            if let Some(pause) = seen.pause {
+            if let Some(pause) = seen.pause() {
                 return Verdict::Wait(WaitFor::Watch(pause));
             }
         }
@@ -113,7 +113,7 @@ impl Graph {
 
     fn judge(&self, at: Index, seen: &Seen) -> Verdict {
         let is_orphaned_by = |owner: Index| self.seen(owner).is_some_and(Seen::is_orphaning);
-        if seen.owners.is_empty() && seen.deleting_since.is_none() {
+        if seen.owners.is_empty() && seen.deleting_since().is_none() {
             return Verdict::Nothing;
         }
         if let Some(doubt) = self.own_doubt(seen) {
@@ -121,7 +121,7 @@ impl Graph {
         }
         let preconditions = || Preconditions {
             uid: self.uid(at).clone(),
-            resource_version: (*seen.resource_version).to_owned(),
+            resource_version: seen.resource_version.to_string(),
         };
         let orphaned =
             self.uids_of(seen.owners.iter().map(|r| r.owner).filter(|&o| is_orphaned_by(o)));
@@ -150,7 +150,7 @@ impl Graph {
                 Verdict::RemoveFinalizer { finalizer, preconditions: preconditions() }
             };
         }
-        if seen.deleting_since.is_some() {
+        if seen.deleting_since().is_some() {
             return Verdict::Nothing;
         }
         self.judge_owners(at, seen, preconditions)
@@ -211,9 +211,9 @@ impl Graph {
 
     /// By what an object is left as it is.
     pub(crate) fn exclusion(&self, seen: &Seen) -> Option<Exclusion> {
-        let resource = Resource::from(&*seen.kind);
-        let namespace = seen.namespace.as_deref();
-        if seen.held {
+        let resource = Resource::from(&seen.home.kind);
+        let namespace = seen.home.namespace.as_deref();
+        if seen.is_held() {
             Some(Exclusion::Label)
         } else if self.exclusions.resources.contains(&resource) {
             Some(Exclusion::Resource(resource))
