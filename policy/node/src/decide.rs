@@ -73,16 +73,16 @@ fn sort(workloads: &mut [&Workload]) {
 /// Remembers who was told to end, so that the next passes wait for it.
 fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
     if options.after_eviction == AfterEviction::Continue {
-        history.waiting = None;
+        (history.waiting, history.waiting_for_disk) = (None, None);
         return;
     }
     let mut workloads: Vec<WorkloadKey> =
         plan.evictions().map(|evict| evict.workload.clone()).collect();
     if !workloads.is_empty() {
         workloads.sort();
-        let for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(Signal::is_disk));
-        let until = plan.decided_at.plus(LONGEST_WAIT);
-        history.waiting = Some(Waiting { workloads, until, for_disk });
+        let is_for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(Signal::is_disk));
+        let slot = if is_for_disk { &mut history.waiting_for_disk } else { &mut history.waiting };
+        *slot = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
     }
 }
 
@@ -201,7 +201,8 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
     if history.reclaiming.is_some() {
         at(Millis(0));
     }
-    if history.waiting.is_some() || plan.evictions().next().is_some() {
+    let waits = history.waiting.is_some() || history.waiting_for_disk.is_some();
+    if waits || plan.evictions().next().is_some() {
         at(Millis(1_000));
     }
     for note in &plan.notes {

@@ -3,7 +3,7 @@ use crate::{
     Millis, Signal, StallShare, Time,
     plan::Strength,
     signal::NodeConditionType,
-    snapshot::{FsLayout, KernelCounts, Observation, WorkloadKey},
+    snapshot::{FsLayout, KernelCounts, Observation, Workload, WorkloadKey},
 };
 use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
 
@@ -35,6 +35,9 @@ pub struct History {
     pub reclaiming: Option<Reclaiming>,
     /// Victims of the last pass that are waited for.
     pub waiting: Option<Waiting>,
+    /// Victims for want of disk. Only thresholds on disk wait for them: what is dead of them is removed in its own time, and memory does not wait so long.
+    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    pub waiting_for_disk: Option<Waiting>,
     /// When dead containers were last collected.
     pub last_container_gc: Option<Time>,
     /// When images were last collected.
@@ -61,10 +64,12 @@ pub struct History {
 impl History {
     /// No longer waits for the termination of `workload`: it had ended before it could be told to.
     pub fn forget_waiting(&mut self, workload: &WorkloadKey) {
-        let Some(waiting) = &mut self.waiting else { return };
-        waiting.workloads.retain(|waited| waited != workload);
-        if waiting.workloads.is_empty() {
-            self.waiting = None;
+        for slot in [&mut self.waiting, &mut self.waiting_for_disk] {
+            let Some(waiting) = slot else { continue };
+            waiting.workloads.retain(|waited| waited != workload);
+            if waiting.workloads.is_empty() {
+                *slot = None;
+            }
         }
     }
 
@@ -86,6 +91,7 @@ impl History {
             last_observations,
             reclaiming,
             waiting,
+            waiting_for_disk,
             last_container_gc,
             last_image_gc,
             image_gc_failures,
@@ -108,6 +114,7 @@ impl History {
             last_observations: last_observations.clone(),
             reclaiming: reclaiming.clone(),
             waiting: waiting.clone(),
+            waiting_for_disk: waiting_for_disk.clone(),
             last_container_gc: *last_container_gc,
             last_image_gc: *last_image_gc,
             image_gc_failures: *image_gc_failures,
@@ -182,9 +189,13 @@ pub struct Waiting {
     pub workloads: Vec<WorkloadKey>,
     /// Until when, whatever happens.
     pub until: Time,
-    /// They were evicted for want of disk, which is freed when what is dead of them has been removed, not when nothing of them runs.
-    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
-    pub for_disk: bool,
+}
+
+impl Waiting {
+    /// Whether a workload is one of them. What was started again in the place of a victim is not waited for.
+    pub(crate) fn has(&self, workload: &Workload) -> bool {
+        workload.restarted.is_none() && self.workloads.contains(&workload.key)
+    }
 }
 
 /// What is remembered of an image.

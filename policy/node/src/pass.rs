@@ -20,7 +20,7 @@ use crate::{
         growth,
     },
     gc,
-    history::Reclaiming,
+    history::{Reclaiming, Waiting},
     ladder, layout,
     limits::{ImageReach, Options, Ranking, Threshold, Victims},
     local_storage,
@@ -63,6 +63,7 @@ impl Pass<'_, '_> {
             self.history.growth.clone_from(&self.before.growth);
             return false;
         }
+        let disk_waits = self.disk_waits();
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
             Err(error) => {
@@ -82,7 +83,7 @@ impl Pass<'_, '_> {
         let continued = self.continued(&thresholds, &observations);
         self.history.layout = layout;
         self.history.passes = self.history.passes.saturating_add(1).min(2);
-        let acting =
+        let mut acting =
             pressure::judge(snapshot, limits, &thresholds, &observations, self.history, self.plan);
         if let Some((threshold, reclaiming)) = continued {
             let seen = reclaiming.observation;
@@ -90,12 +91,16 @@ impl Pass<'_, '_> {
             self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
             return false;
         }
+        let is_in_turn = |threshold: &Threshold| !(disk_waits && threshold.signal.is_disk());
+        let in_turn: Vec<Threshold> = thresholds.iter().copied().filter(is_in_turn).collect();
+        acting.retain(is_in_turn);
         if limits.local_storage_isolation()
+            && !disk_waits
             && local_storage::enforce(snapshot, self.active, layout, options, self.plan)
         {
             return false;
         }
-        let approach = forecast::nearest(&thresholds, &observations, self.history);
+        let approach = forecast::nearest(&in_turn, &observations, self.history);
         self.report(approach.as_ref());
         if options.ladder.enabled {
             ladder::descend(snapshot, &options.ladder, approach.as_ref(), self.history, self.plan);
@@ -147,23 +152,36 @@ impl Pass<'_, '_> {
     /// Whether the pass is skipped because the ends that the last one ordered are waited for.
     fn waits(&mut self) -> bool {
         let Some(waiting) = self.history.waiting.take() else { return false };
-        // What was started again in the place of a victim is not waited for.
-        let is_victim = |workload: &Workload| {
-            workload.restarted.is_none() && waiting.workloads.contains(&workload.key)
-        };
-        // What is left of a pod of which nothing runs has nothing more to give back but disk.
-        let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
-        let has_remains =
-            |workload: &Workload| workload.termination.is_some() && is_victim(workload);
-        let still_there = self.active.iter().filter(runs).any(|w| is_victim(w))
-            || waiting.for_disk && self.snapshot.workloads.iter().any(has_remains);
-        let waits = still_there && self.snapshot.taken_at < waiting.until;
+        let waits = self.still_runs(&waiting) && self.snapshot.taken_at < waiting.until;
         if waits {
             pressure::repeat_conditions(self.history, self.plan);
             self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
             self.history.waiting = Some(waiting);
         }
         waits
+    }
+
+    /// Whether thresholds on disk are left alone, because what is dead of the last victims for want of disk has not been removed yet.
+    ///
+    /// All others go on: the kubelet's memory notifiers do not wait either.
+    fn disk_waits(&mut self) -> bool {
+        let Some(waiting) = self.history.waiting_for_disk.take() else { return false };
+        let has_remains =
+            |workload: &Workload| workload.termination.is_some() && waiting.has(workload);
+        let still_there =
+            self.still_runs(&waiting) || self.snapshot.workloads.iter().any(has_remains);
+        let waits = still_there && self.snapshot.taken_at < waiting.until;
+        if waits {
+            self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
+            self.history.waiting_for_disk = Some(waiting);
+        }
+        waits
+    }
+
+    /// Whether one of these victims has not ended. What is left of a pod of which nothing runs has nothing more to give back but disk.
+    fn still_runs(&self, waiting: &Waiting) -> bool {
+        let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
+        self.active.iter().filter(runs).any(|workload| waiting.has(workload))
     }
 
     /// Leaves out thresholds on disk while the layout is unknown, and says so if one could have mattered.

@@ -82,6 +82,10 @@ pub(super) struct Kubelet {
     /// The threshold for which the last pass stopped to reclaim, with its observation.
     reclaiming: Option<(Threshold, Option<Time>)>,
     waiting: Option<(Vec<String>, u64)>,
+    /// Victims for want of disk, for whom ebb lets only thresholds on disk wait.
+    waiting_for_disk: Option<(Vec<String>, u64)>,
+    /// The signal that this pass evicts for.
+    evicts_for: Option<Signal>,
     images: Images,
 }
 
@@ -189,7 +193,9 @@ impl Kubelet {
         let own = outcome.evicted.iter().filter(|(_, cause, _)| *cause != "preemption");
         let own: Vec<String> = own.map(|(name, ..)| name.clone()).collect();
         if !own.is_empty() {
-            self.waiting = Some((own, snapshot.taken_at.0 + 30_000));
+            let is_for_disk = self.evicts_for.is_some_and(|signal| condition(signal) == 0);
+            let slot = if is_for_disk { &mut self.waiting_for_disk } else { &mut self.waiting };
+            *slot = Some((own, snapshot.taken_at.0 + 30_000));
         }
         outcome
     }
@@ -204,13 +210,20 @@ impl Kubelet {
         let now = snapshot.taken_at;
         let layout = snapshot.layout.expect("every world has it");
         let active: Vec<&Workload> = snapshot.workloads.iter().filter(|p| is_active(p)).collect();
-        if let Some((victims, until)) = &self.waiting
-            && now.0 < *until
-            && active.iter().any(|pod| victims.contains(&pod.key.name))
-        {
+        self.evicts_for = None;
+        let is_waited_for = |waiting: &Option<(Vec<String>, u64)>| {
+            waiting.as_ref().is_some_and(|(victims, until)| {
+                now.0 < *until && active.iter().any(|pod| victims.contains(&pod.key.name))
+            })
+        };
+        if is_waited_for(&self.waiting) {
             return;
         }
         self.waiting = None;
+        let disk_waits = is_waited_for(&self.waiting_for_disk);
+        if !disk_waits {
+            self.waiting_for_disk = None;
+        }
         let observations = observe(snapshot);
         let thresholds = self.thresholds(rules, layout);
         self.passes += 1;
@@ -268,11 +281,13 @@ impl Kubelet {
                 if let Some(at) = at.filter(|_| !active.is_empty()) {
                     outcome.ages.insert(threshold.signal, now.since(at).0);
                 }
+                self.evicts_for = Some(threshold.signal);
                 rank_and_evict(threshold, &active, layout, rules, now, outcome);
                 return;
             }
         }
-        if rules.limits_storage {
+        acting.retain(|threshold| !(disk_waits && condition(threshold.signal) == 0));
+        if rules.limits_storage && !disk_waits {
             let mut violators: Vec<&&Workload> = active.iter().collect();
             violators.sort_by(|a, b| a.key.name.cmp(&b.key.name));
             for pod in violators {
@@ -309,6 +324,7 @@ impl Kubelet {
                 }
             }
         }
+        self.evicts_for = Some(threshold.signal);
         rank_and_evict(threshold, &active, layout, rules, now, outcome);
     }
 }
