@@ -6,6 +6,7 @@ pub mod act;
 pub mod cadence;
 pub mod cgroups;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 mod human;
 pub mod lock;

@@ -34,6 +34,16 @@ impl Policy {
     }
 }
 
+/// The reference of an object in a namespace to an owner that never was.
+///
+/// Its UID is of this namespace alone: of one that was named in hundreds at once, kube-controller-manager was seen to
+/// leave a dependent in one of them.
+#[must_use]
+pub fn never(namespace: &str) -> Value {
+    let uid = format!("never-{namespace}");
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": uid})
+}
+
 /// A client with the token of one user; clones share its connections.
 #[derive(Debug, Clone)]
 pub struct Api {

@@ -1,5 +1,5 @@
 //! The two collectors, each as the program that operators run.
-use crate::api::Api;
+use crate::api::{Api, never};
 use crate::children::Child;
 use crate::plane::{Plane, User, free_ports};
 use crate::proxy::Proxy;
@@ -44,8 +44,8 @@ pub enum Collector {
 pub enum Limits {
     /// Each one's own: kube-controller-manager's fixed rate, and ebb's window.
     Defaults,
-    /// 5,000 for both.
-    Equal,
+    /// So many for both.
+    Equal(u32),
 }
 
 /// A collector that runs.
@@ -95,22 +95,24 @@ impl Running {
         assets: &Path,
     ) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Admin)?;
-        let is_equal = limits == Limits::Equal;
+        let rate = match limits {
+            Limits::Defaults => None,
+            Limits::Equal(rate) => Some(rate),
+        };
         let child = match collector {
             Collector::Kcm => {
                 let program = assets.join("kube-controller-manager");
                 let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
                 arguments.push("--controllers=garbagecollector".into());
-                if is_equal {
-                    arguments.extend(HIGH_LIMITS.map(str::to_owned));
-                }
+                let names = ["--kube-api-qps", "--kube-api-burst"];
+                let options = rate.map(|rate| names.map(|name| format!("{name}={rate}")));
+                arguments.extend(options.into_iter().flatten());
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
             Collector::Ebb => {
                 let mut more = vec!["--enforce", ALONE, "--collectors=owner-references"];
-                if is_equal {
-                    more.push("--max-qps=5000");
-                }
+                let rate = rate.map(|rate| format!("--max-qps={rate}"));
+                more.extend(rate.as_deref());
                 ebb("ebb", &kubeconfig, &more, path_of(&RELEASE)?, plane.dir())?
             }
         };
@@ -139,6 +141,14 @@ impl Running {
     /// When it has ended.
     pub fn resident(&self) -> Result<u64> {
         self.child.resident()
+    }
+
+    /// The processor time that it has used so far, in seconds.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn processor_time(&self) -> Result<f64> {
+        self.child.processor_time()
     }
 
     /// Starts `ebb controller` as a user who may only read, in observe mode.
@@ -254,8 +264,8 @@ impl Running {
     /// When the collector ends, or does not collect it in time.
     pub fn collects(&mut self, api: &Api) -> Result<()> {
         let path = "/api/v1/namespaces/default/configmaps";
-        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}]}});
+        let owners = [never("default")];
+        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": owners}});
         let made = api.create(path, &garbage)?;
         let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
         let child = &mut self.child;

@@ -22,6 +22,8 @@ pub enum User {
     Admin,
     /// May read everything and write nothing.
     Reader,
+    /// The service account of ebb's agents: may do nothing, unless a test lets it, and is served in turn as every service account is.
+    Agent,
 }
 
 impl User {
@@ -31,6 +33,7 @@ impl User {
         match self {
             Self::Admin => "admin",
             Self::Reader => "reader",
+            Self::Agent => "system:serviceaccount:ebb-system:ebb-node",
         }
     }
 }
@@ -40,7 +43,7 @@ impl User {
 pub struct Plane {
     // Ended in this order: the server while its store is there.
     server: Option<Child>,
-    _etcd: Child,
+    etcd: Child,
     dir: TempDir,
     store: Store,
     program: PathBuf,
@@ -73,7 +76,7 @@ impl Plane {
         let path = dir.path().join("apiserver.crt");
         let authority = fs::read(&path).with_context(|| format!("cannot read {path:?}"))?;
         let (server, port) = (Some(server), secure);
-        let plane = Self { server, _etcd: etcd, dir, store, program, arguments, port, authority };
+        let plane = Self { server, etcd, dir, store, program, arguments, port, authority };
         plane.is_ready()?;
         allow_reading(&plane.api(User::Admin)?)?;
         Ok(plane)
@@ -160,6 +163,15 @@ impl Plane {
         Ok(path)
     }
 
+    /// The processor time that the API server and etcd have used so far, in seconds.
+    ///
+    /// # Errors
+    /// When one of them has ended.
+    pub fn processor_time(&self) -> Result<f64> {
+        let server = self.server.as_ref().context("the API server is stopped")?;
+        Ok(server.processor_time()? + self.etcd.processor_time()?)
+    }
+
     /// What is below the API server.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -220,6 +232,7 @@ fn api_server(dir: &Path, etcd: u16, port: u16) -> Vec<String> {
         in_dir("--service-account-signing-key-file", "apiserver.key"),
         in_dir("--token-auth-file", "tokens"),
         "--authorization-mode=RBAC".into(),
+        "--allow-privileged=true".into(),
         "--service-cluster-ip-range=10.96.0.0/24".into(),
         in_dir("--audit-policy-file", "audit.json"),
         in_dir("--audit-log-path", "audit.log"),
@@ -230,9 +243,10 @@ fn api_server(dir: &Path, etcd: u16, port: u16) -> Vec<String> {
 
 /// The files that the server reads.
 fn prepare(dir: &Path) -> Result<()> {
-    let [admin, reader] = [User::Admin, User::Reader].map(User::name);
-    let tokens =
-        format!("{admin},{admin},{admin},system:masters\n{reader},{reader},{reader},{READERS}\n");
+    let [admin, reader, agent] = [User::Admin, User::Reader, User::Agent].map(User::name);
+    let tokens = format!(
+        "{admin},{admin},{admin},system:masters\n{reader},{reader},{reader},{READERS}\n{agent},{agent},{agent},system:serviceaccounts\n"
+    );
     let audit = json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
         "rules": [{"level": "Metadata", "users": [reader]}, {"level": "None"}],

@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-/// Operations that etcd takes in one transaction.
-const AT_ONCE: usize = 100;
+/// Operations that etcd takes in one transaction, and the bytes of it; it takes 1.5 MiB.
+const AT_ONCE: (usize, usize) = (100, 1 << 20);
 
 /// A client of etcd's JSON gateway.
 #[derive(Debug)]
@@ -28,15 +28,15 @@ impl Store {
     pub fn put(&self, objects: impl Iterator<Item = (String, Value)>) -> Result<()> {
         let mut objects = objects.peekable();
         while objects.peek().is_some() {
-            let puts: Vec<Value> = objects
-                .by_ref()
-                .take(AT_ONCE)
-                .map(|(key, object)| {
-                    let (key, value) =
-                        (base64(key.as_bytes()), base64(object.to_string().as_bytes()));
-                    json!({"requestPut": {"key": key, "value": value}})
-                })
-                .collect();
+            let (mut puts, mut bytes) = (Vec::new(), 0);
+            while puts.len() < AT_ONCE.0
+                && bytes < AT_ONCE.1
+                && let Some((key, object)) = objects.next()
+            {
+                let (key, value) = (base64(key.as_bytes()), base64(object.to_string().as_bytes()));
+                bytes += value.len();
+                puts.push(json!({"requestPut": {"key": key, "value": value}}));
+            }
             self.post("txn", &json!({ "success": puts }))?;
         }
         Ok(())

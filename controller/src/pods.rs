@@ -148,7 +148,12 @@ impl Pods {
                 "its controller has more terminated pods than its limit".to_owned()
             }
             Reason::Age => "it was terminated longer ago than the limit".to_owned(),
-            Reason::EvictedAge => "it was evicted longer ago than the limit".to_owned(),
+            Reason::AgeByReason => {
+                let reason = &pod.reason;
+                format!(
+                    "its reason is {reason}, and it was terminated longer ago than the limit for it"
+                )
+            }
         };
         Some((named, why))
     }

@@ -30,7 +30,7 @@ impl Requests {
     pub(crate) fn new(max_qps: Option<f64>, now: Instant) -> Self {
         Self {
             queue: Queue::default(),
-            window: Window::new(now),
+            window: Window::new(max_qps.is_some(), now),
             ceiling: max_qps.map(|qps| Ceiling::new(qps, now)),
             in_flight: 0,
             busy: BTreeSet::new(),

@@ -48,7 +48,10 @@ pub async fn run(
         Some(at) => {
             let listener = tokio::net::TcpListener::bind(at).await;
             let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
-            Some(tokio::spawn(http::serve(listener, Arc::clone(&status), api.clone())))
+            let (status, api) = (Arc::clone(&status), api.clone());
+            Some(tokio::spawn(ebb_http::serve(listener, move |path| {
+                http::answer(path, &status, &api)
+            })))
         }
     };
     let (recorder, writer) = Recorder::start(format, out);

@@ -3,6 +3,7 @@
 //! What answers take beyond the fastest of the last minute is time in a queue before the API server, and says how many requests wait there.
 //! While few do, one more is let in; when many do, one is taken away, and by 429 and errors half of all.
 //! So a server is kept busy whose answers take long by themselves, and other clients of a small one wait behind few requests of ours.
+//! Whoever names a rate by hand has said what the server bears: more may wait then, as among other busy clients few in the queue are a small share.
 //! Time is an argument.
 
 use std::time::{Duration, Instant};
@@ -13,7 +14,9 @@ const MOST: f64 = 48.0;
 /// How long a fastest answer counts.
 const MEMORY: Duration = Duration::from_secs(60);
 /// While fewer wait before the API server, more are let in; while more than the second, fewer.
-const WAITING: (f64, f64) = (2.0, 4.0);
+const FEW: (f64, f64) = (2.0, 4.0);
+/// The same where a rate was named.
+const MANY: (f64, f64) = (8.0, 16.0);
 
 /// How an answer speaks of the API server's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) enum Load {
 #[derive(Debug)]
 pub(crate) struct Window {
     limit: f64,
+    /// How many may wait before the API server: from here to there.
+    waiting: (f64, f64),
     /// Whether no sign of load has come yet: each answer lets one more in.
     is_new: bool,
     fastest: [Option<Duration>; 2],
@@ -39,9 +44,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// `has_ceiling`: somebody has named a rate that the API server bears.
+    pub(crate) fn new(has_ceiling: bool, now: Instant) -> Self {
         Self {
             limit: FIRST,
+            waiting: if has_ceiling { MANY } else { FEW },
             is_new: true,
             fastest: [None; 2],
             usual: None,
@@ -89,9 +96,9 @@ impl Window {
                 let waiting =
                     self.limit * (1.0 - fastest.as_secs_f64() / usual.as_secs_f64().max(1e-9));
                 let is_used = in_flight * 2 >= self.size(now);
-                if waiting > WAITING.1 && is_used {
+                if waiting > self.waiting.1 && is_used {
                     self.shrink(1.0 - 1.0 / self.limit, usual, now);
-                } else if waiting < WAITING.0 && is_used {
+                } else if waiting < self.waiting.0 && is_used {
                     let more = if self.is_new { 1.0 } else { 1.0 / self.limit };
                     self.limit = (self.limit + more).min(MOST);
                 }
@@ -143,7 +150,7 @@ mod tests {
     #[test]
     fn fast_answers_open_it_up_to_its_bound() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         (0..1_000).for_each(|_| window.answered(MS, Load::Fine, 48, now));
         assert_eq!(window.size(now), 48);
     }
@@ -151,7 +158,7 @@ mod tests {
     #[test]
     fn an_idle_window_does_not_grow() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         (0..1_000).for_each(|_| window.answered(MS, Load::Fine, 1, now));
         assert_eq!(window.size(now), 8);
     }
@@ -159,7 +166,7 @@ mod tests {
     #[test]
     fn a_429_halves_it_once_and_growth_is_slow_after_it() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         window.answered(MS, Load::TooMuch, 8, now);
         window.answered(MS, Load::TooMuch, 8, now);
         assert_eq!(window.size(now), 4);
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn slow_answers_shrink_it_to_what_may_wait() {
         let mut now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         window.answered(MS, Load::Fine, 8, now);
         for _ in 0..100 {
             now += 100 * MS;
@@ -181,10 +188,10 @@ mod tests {
         assert_eq!(window.size(now), 4);
     }
 
-    #[test]
-    fn it_settles_where_a_server_of_two_processors_has_a_few_waiting() {
+    /// Where it comes to rest before a server that answers two at a time within 2 ms.
+    fn settled(has_ceiling: bool) -> usize {
         let mut now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(has_ceiling, now);
         window.answered(2 * MS, Load::Fine, 1, now);
         for _ in 0..1_000 {
             let size = window.size(now);
@@ -193,13 +200,25 @@ mod tests {
             now += took / u32::try_from(size).unwrap();
             window.answered(took, Load::Fine, size, now);
         }
-        assert!((4..=6).contains(&window.size(now)), "{}", window.size(now));
+        window.size(now)
+    }
+
+    #[test]
+    fn it_settles_where_a_server_of_two_processors_has_a_few_waiting() {
+        let size = settled(false);
+        assert!((4..=6).contains(&size), "{size}");
+    }
+
+    #[test]
+    fn more_may_wait_where_a_rate_was_named() {
+        let size = settled(true);
+        assert!((10..=18).contains(&size), "{size}");
     }
 
     #[test]
     fn a_distant_server_is_kept_busy() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         for n in 0..1_000 {
             let size = window.size(now);
             window.answered(50 * MS + MS / 10 * (n % 3), Load::Fine, size, now);
@@ -210,7 +229,7 @@ mod tests {
     #[test]
     fn errors_shrink_it_down_to_one() {
         let mut now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         for _ in 0..10 {
             now += 200 * MS;
             window.answered(MS, Load::TooMuch, 8, now);
@@ -221,7 +240,7 @@ mod tests {
     #[test]
     fn retry_after_closes_it() {
         let now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new(false, now);
         window.close(Duration::from_secs(2), now);
         assert_eq!(window.size(now + Duration::from_secs(1)), 0);
         assert_eq!(window.size(now + Duration::from_secs(2)), 8);

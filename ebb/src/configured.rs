@@ -1,7 +1,9 @@
 //! Arguments that say which configuration: shared by every command that decides.
 
+use super::node::NodeArgs;
 use super::{Failure, warn};
-use ebb_agent::config::{Config, ConfigErrors, MemoryMeasure, Mode, placed};
+use anyhow::anyhow;
+use ebb_agent::config::{Config, ConfigErrors, Kubelet, MemoryMeasure, Mode, Reader, placed};
 use ebb_agent::run::{Policy, Reload};
 use ebb_agent::sense::meminfo::Measure;
 use ebb_agent::state::rules::Rules;
@@ -18,17 +20,24 @@ pub(super) type Objections = Box<dyn Fn(&Config) -> Vec<ConfigError> + Send>;
 
 /// Where the configuration comes from.
 #[derive(Clone, Debug, clap::Args)]
-#[group(required = false, multiple = false)]
 pub(super) struct ConfigArgs {
     /// Configuration file; without one, the defaults for a machine without Kubernetes, or with --cri the kubelet's.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A KubeletConfiguration, read as it is; the fields that ebb does not use are named on standard error.
+    /// A KubeletConfiguration. Without --config ebb itself decides by it: it is read as it is, and the fields that ebb does not use are named on standard error. Beside --config, with --kubernetes, it tells the thresholds of the kubelet, which ebb's are held against.
     #[arg(long, value_name = "FILE")]
     kubelet_config: Option<PathBuf>,
+    /// The node whose kubelet ebb runs beside: an API server tells of owners and budgets, and thresholds are held against the kubelet's.
+    #[arg(skip)]
+    beside: Option<NodeArgs>,
 }
 
 impl ConfigArgs {
+    /// The same for an agent that runs beside the kubelet of this node, connected to its API server.
+    pub(super) fn beside_kubelet(self, node: &NodeArgs) -> Self {
+        Self { beside: Some(node.clone()), ..self }
+    }
+
     /// Reads and checks the configuration; warnings and unused fields go to standard error.
     pub(super) fn load(&self) -> Result<Config, Failure> {
         self.load_for(false)
@@ -36,6 +45,11 @@ impl ConfigArgs {
 
     /// The same; with pods as the workloads, the defaults are the kubelet's.
     pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
+        if self.config.is_some() && self.kubelet_config.is_some() && self.beside.is_none() {
+            return Err(Failure::Input(anyhow!(
+                "--kubelet-config beside --config: only `ebb run` and `ebb check` with --kubernetes hold the two against each other; give one of them"
+            )));
+        }
         let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;
         for warning in config.limits.warnings() {
             warn("warning", &warning.to_string());
@@ -54,14 +68,15 @@ impl ConfigArgs {
     ///
     /// A link counts by what it points to, so a mounted ConfigMap that is swapped is seen.
     /// A change that nobody has asked to be read is read once two looks have seen the same: half of a file that is being written is no configuration.
+    /// Beside a kubelet, a change of the kubelet's file is one too.
     /// One that was refused is read again when that is asked for, changed or not; `objections` says what speaks against a new one here.
     pub(super) fn watch(&self, pods: bool, objections: Objections) -> Reload {
         let args = self.clone();
-        let mut last = args.file().and_then(Seen::now);
+        let mut last = args.seen();
         let mut before = last.clone();
         let mut was_refused = false;
         let read = move |asked: bool| {
-            let now = args.file().and_then(Seen::now);
+            let now = args.seen();
             let is_settled = std::mem::replace(&mut before, now.clone()) == now;
             if now == last && !(asked && was_refused) || !(asked || is_settled) {
                 return Ok(None);
@@ -77,7 +92,8 @@ impl ConfigArgs {
             })?;
             policy(&config).map(Some).map_err(|error| vec![error.to_string()])
         };
-        Reload { every: self.file().map(|_| LOOK_EVERY), read: Box::new(read) }
+        let has_file = self.file().is_some() || self.beside.is_some();
+        Reload { every: has_file.then_some(LOOK_EVERY), read: Box::new(read) }
     }
 
     /// Whether the operator has named a configuration.
@@ -85,18 +101,41 @@ impl ConfigArgs {
         self.file().is_some()
     }
 
-    /// The file that was named.
+    /// The file that was named, by which ebb decides.
     pub(super) fn file(&self) -> Option<&Path> {
-        self.kubelet_config.as_deref().or(self.config.as_deref())
+        self.config.as_deref().or(self.kubelet_config.as_deref())
+    }
+
+    /// The file of the kubelet beside ebb: the one that was named, else where kubeadm has it.
+    fn kubelets_file(&self) -> Option<PathBuf> {
+        let node = self.beside.as_ref()?;
+        Some(self.kubelet_config.clone().unwrap_or_else(|| node.kubelet_config()))
+    }
+
+    /// What is there to be read now: the file by which ebb decides, and the kubelet's.
+    fn seen(&self) -> [Option<Seen>; 2] {
+        [self.file().and_then(Seen::now), self.kubelets_file().as_deref().and_then(Seen::now)]
     }
 
     fn read(&self, pods: bool) -> Result<Config, ConfigErrors> {
-        match (&self.config, &self.kubelet_config) {
-            (_, Some(path)) => Config::load_kubelet(path),
-            (Some(path), None) => Config::load(path),
-            (None, None) if pods => Config::parse("ebb: {mode: kubernetes}"),
+        let reader = Reader { has_api_server: self.beside.is_some() };
+        let config = match (&self.config, &self.kubelet_config) {
+            (Some(path), _) => reader.load(path),
+            (None, Some(path)) => reader.load_kubelet(path),
+            (None, None) if pods || self.beside.is_some() => {
+                reader.parse("ebb: {mode: kubernetes}")
+            }
             (None, None) => Ok(Config::standalone_default()),
-        }
+        }?;
+        let (Some(node), Some(file)) = (&self.beside, self.kubelets_file()) else {
+            return Ok(config);
+        };
+        let capacities = node.capacities();
+        let kubelet = Kubelet::load(&file);
+        // A KubeletConfiguration by which ebb itself decides is meant as it is.
+        let is_own = self.config.is_some() || self.kubelet_config.is_none();
+        let config = if is_own { config.above(&kubelet, &capacities) } else { config };
+        Ok(config.held_against(&kubelet, &capacities))
     }
 }
 
@@ -109,8 +148,10 @@ pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
         limits: config.limits.clone(),
         measure: measure(config),
         rules: Rules::new(&config.patterns)?,
+        contract: config.contract.clone(),
         pods_only: config.mode == Mode::Kubernetes,
         cgroups: config.cgroups.clone(),
+        guard_band: config.guard_band.clone(),
         text: config.to_yaml(),
     })
 }

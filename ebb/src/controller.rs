@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NS", default_value = "kube-system")]
     lease_namespace: String,
     /// Serve /livez, /readyz and /metrics there, as in 0.0.0.0:8080.
-    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    #[arg(long, value_name = "ADDR", value_parser = super::listen::address)]
     listen: Option<SocketAddr>,
     /// Form of the records.
     #[arg(short, long, value_enum, default_value_t)]
@@ -61,9 +61,9 @@ struct PodLimits {
     /// How long a terminated pod may stay: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", value_parser = pod_age)]
     terminated_pod_age: Option<u64>,
-    /// How long an evicted pod may stay: a number with s, m, h or d.
-    #[arg(long, value_name = "TIME", value_parser = pod_age)]
-    evicted_pod_age: Option<u64>,
+    /// How long a terminated pod of this `status.reason` may stay, as in Evicted=1h or NodeShutdown=10m; may be repeated.
+    #[arg(long, value_name = "REASON=TIME", value_parser = age_by_reason)]
+    terminated_pod_age_by_reason: Vec<(String, u64)>,
     /// These limits leave the failed pods of Jobs as they are; the threshold does not.
     #[arg(long)]
     keep_failed_pods_of_jobs: bool,
@@ -76,14 +76,14 @@ impl PodLimits {
             terminated_pods_per_namespace,
             terminated_pods_per_owner,
             terminated_pod_age,
-            evicted_pod_age,
+            terminated_pod_age_by_reason,
             keep_failed_pods_of_jobs,
         } = self;
         [
             ("--terminated-pods-per-namespace", terminated_pods_per_namespace.is_some()),
             ("--terminated-pods-per-owner", terminated_pods_per_owner.is_some()),
             ("--terminated-pod-age", terminated_pod_age.is_some()),
-            ("--evicted-pod-age", evicted_pod_age.is_some()),
+            (AGE_BY_REASON, !terminated_pod_age_by_reason.is_empty()),
             (KEEP_FAILED, *keep_failed_pods_of_jobs),
         ]
         .into_iter()
@@ -99,14 +99,20 @@ impl PodLimits {
         }
         if given == [KEEP_FAILED] {
             return Err(anyhow!(
-                "{KEEP_FAILED} has no effect without a limit: give --terminated-pods-per-namespace, --terminated-pods-per-owner, --terminated-pod-age or --evicted-pod-age too"
+                "{KEEP_FAILED} has no effect without a limit: give --terminated-pods-per-namespace, --terminated-pods-per-owner, --terminated-pod-age or {AGE_BY_REASON} too"
             ));
+        }
+        let mut reasons = BTreeSet::new();
+        let mut all = self.terminated_pod_age_by_reason.iter().map(|(reason, _)| reason);
+        if let Some(twice) = all.find(|reason| !reasons.insert(*reason)) {
+            return Err(anyhow!("{AGE_BY_REASON} {twice}=… is given twice: give one time for it"));
         }
         Ok(())
     }
 }
 
 const KEEP_FAILED: &str = "--keep-failed-pods-of-jobs";
+const AGE_BY_REASON: &str = "--terminated-pod-age-by-reason";
 
 /// A collector by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -145,7 +151,7 @@ impl Args {
             per_namespace: self.limits.terminated_pods_per_namespace,
             per_controller: self.limits.terminated_pods_per_owner,
             age: self.limits.terminated_pod_age,
-            evicted_age: self.limits.evicted_pod_age,
+            age_by_reason: self.limits.terminated_pod_age_by_reason.iter().cloned().collect(),
             keep_failed_of_jobs: self.limits.keep_failed_pods_of_jobs,
             ignored_namespaces: namespaces.clone(),
         };
@@ -225,8 +231,18 @@ fn pod_age(text: &str) -> anyhow::Result<u64> {
     if age > 0 { Ok(age) } else { Err(anyhow!("give a time of more than 0, as in 1h")) }
 }
 
-fn listen(text: &str) -> anyhow::Result<SocketAddr> {
-    text.parse().map_err(|_| anyhow!("give an address with a port, as in 127.0.0.1:8080"))
+fn age_by_reason(text: &str) -> anyhow::Result<(String, u64)> {
+    let (reason, age) =
+        text.split_once('=').filter(|(reason, _)| is_reason(reason)).ok_or_else(|| {
+            anyhow!("give a reason as in a pod's status.reason, and a time, as in Evicted=1h")
+        })?;
+    Ok((reason.to_owned(), pod_age(age)?))
+}
+
+/// Kubernetes' form of a reason: one word in CamelCase.
+fn is_reason(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:,".contains(c))
 }
 
 #[cfg(test)]
@@ -252,10 +268,22 @@ mod tests {
         let keep = || PodLimits { keep_failed_pods_of_jobs: true, ..PodLimits::default() };
         let alone = keep().check(true).unwrap_err().to_string();
         assert!(alone.starts_with("--keep-failed-pods-of-jobs has no effect without"), "{alone}");
-        let both = PodLimits { evicted_pod_age: Some(1), ..keep() };
+        let ages = age_by_reason("Evicted=1h").unwrap();
+        assert_eq!(ages, ("Evicted".to_owned(), 3_600_000));
+        for wrong in ["Evicted", "=1h", "Evicted=", "Evicted=0h", "an end=1h"] {
+            assert!(age_by_reason(wrong).is_err(), "{wrong}");
+        }
+        let twice = vec![ages.clone(), ages.clone()];
+        let twice = PodLimits { terminated_pod_age_by_reason: twice, ..PodLimits::default() };
+        let twice = twice.check(true).unwrap_err().to_string();
+        assert!(twice.starts_with("--terminated-pod-age-by-reason Evicted=… is given twice"));
+        let both = PodLimits { terminated_pod_age_by_reason: vec![ages], ..keep() };
         assert!(both.check(true).is_ok());
         let out = both.check(false).unwrap_err().to_string();
-        assert_eq!(out, "--evicted-pod-age has no effect: --collectors leaves pods out");
+        assert_eq!(
+            out,
+            "--terminated-pod-age-by-reason has no effect: --collectors leaves pods out"
+        );
         assert!(PodLimits::default().check(false).is_ok());
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
 
+mod beside_kubelet;
 mod cgroups;
 mod check;
 mod cluster;
@@ -9,9 +10,11 @@ mod complete;
 mod configured;
 mod controller;
 mod events;
+mod explain;
 mod gc;
 mod images;
 mod json;
+mod listen;
 mod look;
 mod node;
 mod on_node;
@@ -75,8 +78,8 @@ enum Command {
     Cgroups(cgroups::Args),
     /// Show owners and dependents of an object of a cluster, live or saved, and what deleting it would do.
     Graph(cluster::graph::Args),
-    /// Say why an object of a cluster, live or saved, is still there, and what would release it.
-    Explain(cluster::explain::Args),
+    /// Say why an object of a cluster, live or saved, is still there, and what would release it; of a pod, on its node, why ebb spares it, whether it goes next and for want of what, or why it was evicted.
+    Explain(explain::Args),
     /// Find what does not move by itself in a cluster, live or saved: deletions that do not end, cycles, references that cannot be right.
     Stuck(cluster::stuck::Args),
     /// Collect what the owners of a cluster's objects leave behind, and pods that nobody else takes away; only says what it would do unless --enforce is given.
@@ -142,7 +145,7 @@ fn main() -> ExitCode {
         Command::Gc(args) => gc::run(&args),
         Command::Cgroups(args) => cgroups::run(args),
         Command::Graph(args) => cluster::graph::run(&args),
-        Command::Explain(args) => cluster::explain::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Stuck(args) => cluster::stuck::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Complete(args) => complete::run(&args),

@@ -1,7 +1,10 @@
 //! Arguments that say which node: shared by every command that reads one.
 
+use ebb_agent::config::Capacities;
 use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::CgroupLayout;
+use ebb_agent::sense::node::NodeSensor;
+use ebb_policy::Signal;
 use std::path::PathBuf;
 
 /// Where the node's files are.
@@ -28,9 +31,32 @@ impl NodeArgs {
         self.node_fs.clone().or_else(usual)
     }
 
-    /// The proc mount.
-    pub(super) fn proc_root(&self) -> &std::path::Path {
-        &self.proc_root
+    /// Where the kubelet has its configuration, unless it was told otherwise: in its root directory, as kubeadm puts it.
+    pub(super) fn kubelet_config(&self) -> PathBuf {
+        let root = self.node_fs.clone().unwrap_or_else(|| "/var/lib/kubelet".into());
+        root.join("config.yaml")
+    }
+
+    /// How much of each signal this machine has; what cannot be read is absent.
+    pub(super) fn capacities(&self) -> Capacities {
+        let mut capacities = Capacities::new();
+        let roots = Roots { proc: self.proc_root.clone(), ..Roots::default() };
+        let reading = NodeSensor::open(&roots).and_then(|mut sensor| sensor.read());
+        if let Ok(reading) = reading {
+            capacities.insert(Signal::MemoryAvailable, reading.memory.total);
+            let swap = reading.memory.swap_total.filter(|total| *total > 0);
+            capacities.extend(swap.map(|swap| (Signal::SwapAvailable, swap)));
+            let with_swap = reading.memory.total.saturating_add(swap.unwrap_or_default());
+            capacities.insert(Signal::MemoryWithSwapAvailable, with_swap);
+            capacities.extend(reading.task_limit.map(|limit| (Signal::PidAvailable, limit)));
+        }
+        let filesystem = self.node_fs().and_then(|dir| nix::sys::statvfs::statvfs(&dir).ok());
+        if let Some(filesystem) = filesystem {
+            let bytes = filesystem.blocks().saturating_mul(filesystem.fragment_size());
+            capacities.insert(Signal::NodeFsAvailable, bytes);
+            capacities.insert(Signal::NodeFsInodesFree, filesystem.files());
+        }
+        capacities
     }
 
     /// The node's roots, and how its cgroups are laid out.

@@ -2,36 +2,11 @@
 
 use super::Failure;
 use super::configured::ConfigArgs;
-use super::node::NodeArgs;
 use ebb_agent::config::Seccomp;
 use ebb_agent::config::{Capacities, Config, Incidents, placed};
-use ebb_agent::sense::Roots;
 use ebb_agent::sense::meminfo::Measure;
-use ebb_agent::sense::node::NodeSensor;
-use ebb_policy::Signal;
 use ebb_policy::limits::ConfigError;
 use std::time::Duration;
-
-/// How much of each signal this machine has; what cannot be read is absent.
-pub(super) fn capacities(roots: &Roots, node: &NodeArgs) -> Capacities {
-    let mut capacities = Capacities::new();
-    let reading = NodeSensor::open(roots).and_then(|mut sensor| sensor.read());
-    if let Ok(reading) = reading {
-        capacities.insert(Signal::MemoryAvailable, reading.memory.total);
-        let swap = reading.memory.swap_total.filter(|total| *total > 0);
-        capacities.extend(swap.map(|swap| (Signal::SwapAvailable, swap)));
-        let with_swap = reading.memory.total.saturating_add(swap.unwrap_or_default());
-        capacities.insert(Signal::MemoryWithSwapAvailable, with_swap);
-        capacities.extend(reading.task_limit.map(|limit| (Signal::PidAvailable, limit)));
-    }
-    let filesystem = node.node_fs().and_then(|dir| nix::sys::statvfs::statvfs(&dir).ok());
-    if let Some(filesystem) = filesystem {
-        let bytes = filesystem.blocks().saturating_mul(filesystem.fragment_size());
-        capacities.insert(Signal::NodeFsAvailable, bytes);
-        capacities.insert(Signal::NodeFsInodesFree, filesystem.files());
-    }
-    capacities
-}
 
 /// Everything that speaks against obeying this configuration here.
 pub(super) fn objections(config: &Config, capacities: &Capacities) -> Vec<ConfigError> {

@@ -92,7 +92,7 @@ fn tell_apart(snapshot: &Snapshot, ranking: Vec<Ranked>) -> Vec<Line<'_>> {
 }
 
 /// Why a workload is no candidate whatever is short, as a plan has it.
-fn untouchable(workload: &Workload) -> Option<SkipReason> {
+pub(super) fn untouchable(workload: &Workload) -> Option<SkipReason> {
     if workload.is_critical() {
         return Some(SkipReason::Critical);
     }

@@ -1,6 +1,8 @@
 //! `ebb run`: the agent itself.
 
+use super::beside_kubelet::KubernetesArgs;
 use super::configured::{self, ConfigArgs, Objections};
+use super::listen;
 use super::node::NodeArgs;
 use super::on_node::{self, Fixed};
 use super::runtime::RuntimeArgs;
@@ -15,6 +17,7 @@ use ebb_agent::privileges::{self, Features};
 use ebb_agent::report::incident::Incidents;
 use ebb_agent::report::journal::entry::Around;
 use ebb_agent::report::journal::{Journal, JournalSink, LogLines};
+use ebb_agent::report::metrics::Metrics;
 use ebb_agent::report::queue::Queue;
 use ebb_agent::report::service::ServiceManager;
 use ebb_agent::report::{Output, Reporter, last_word};
@@ -26,7 +29,9 @@ use ebb_agent::sense::sweep::Sweeper;
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
 /// Incident records kept when only a directory is given.
@@ -44,9 +49,14 @@ pub(super) struct Args {
     /// Act. Without this, ebb goes through the same motions and only says what it would do.
     #[arg(long)]
     enforce: bool,
+    #[command(flatten)]
+    kubernetes: KubernetesArgs,
     /// Form of the records on standard output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080. Nothing of workloads is shown but counts.
+    #[arg(long, value_name = "ADDR", value_parser = listen::address)]
+    listen: Option<SocketAddr>,
     /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
@@ -57,10 +67,14 @@ pub(super) struct Args {
 
 pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     check_left_out(&args.leave_out, &["sweep", "reflex"])?;
+    if args.kubernetes.is_wanted() {
+        args.config = args.config.beside_kubelet(&args.node);
+    }
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
     let config = args.config.load_for(args.runtime.is_given())?;
     args.runtime = args.runtime.for_config(&config)?;
-    let capacities = on_node::capacities(&roots, &args.node);
+    args.kubernetes.check(&args.config, &config, &args.runtime)?;
+    let capacities = args.node.capacities();
     on_node::refuse(&args.config, &config, &capacities)?;
     let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
     let incidents =
@@ -74,7 +88,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             })?),
             None => None,
         };
+    let listener = args.listen.map(listen::take).transpose()?;
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
+    let cluster = args.kubernetes.setup(args.runtime.state(), mode)?;
     let mut missing = Vec::new();
     let _lock = match mode {
         Mode::Enforce => node_lock(&args.runtime, &mut missing)?,
@@ -129,9 +145,13 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let (queue, drained) =
         Queue::start(sink, incidents).context("cannot start the writer of records")?;
     last_word::tell_after(queue.progress());
-    let reporters = reporters(args.output, around, queue.clone());
-    let reporter = reporters();
     let has_runtime = args.runtime.is_given();
+    let metrics = Metrics::new(has_runtime, cluster.is_some());
+    if let Some(listener) = listener {
+        listen::serve(listener, Arc::clone(&metrics)).map_err(Failure::Failed)?;
+    }
+    let reporters = reporters(args.output, around, queue.clone(), metrics);
+    let reporter = reporters();
     let start_reconciler = reconcilers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
     let reconciler = start_reconciler(&config.cgroups).map_err(|error| {
         let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
@@ -145,6 +165,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             roots,
             layout,
             runtime: args.runtime.session(args.node.node_fs(), mode),
+            cluster,
             state_dir: args.runtime.state_dir(),
             steps_dir: args.runtime.steps_dir(),
             node_fs: args.node.node_fs(),
@@ -226,11 +247,10 @@ fn objections(args: &Args, running: &Config) -> Objections {
         },
     };
     let running = fixed(running);
-    let (proc, node) = (args.node.proc_root().to_owned(), args.node.clone());
+    let node = args.node.clone();
     Box::new(move |config| {
         // Read anew: a machine can grow.
-        let roots = Roots { proc: proc.clone(), ..Roots::default() };
-        let mut errors = on_node::objections(config, &on_node::capacities(&roots, &node));
+        let mut errors = on_node::objections(config, &node.capacities());
         errors.extend(running.changes(&fixed(config)));
         errors
     })
@@ -284,7 +304,9 @@ fn layout_notice(layout: &CgroupLayout) -> Option<String> {
 
 /// Diagnostics of the program itself, to the journal if there is one behind standard error; `RUST_LOG` chooses which.
 fn log_to(journal: Option<Journal>) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    // What the client of the API server finds fault with is a record of ebb's own.
+    let usual = || EnvFilter::new("warn,kube_client=off");
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| usual());
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     // Only fails when a subscriber is set already, as in a test that runs the command twice.
     let _ = match journal {
@@ -307,10 +329,12 @@ fn reporters(
     output: Output,
     around: Option<Around>,
     queue: Queue,
+    metrics: Arc<Metrics>,
 ) -> impl Fn() -> Reporter + Clone + Send + 'static {
     move || {
         let sink = Box::new(queue.clone());
-        let reporter = Reporter::new(output, colour(), Clock::anchored_now(), sink);
+        let reporter = Reporter::new(output, colour(), Clock::anchored_now(), sink)
+            .counted_by(Arc::clone(&metrics));
         match &around {
             Some(around) => reporter.as_entries(around.clone()),
             None => reporter,

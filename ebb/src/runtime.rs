@@ -54,6 +54,21 @@ impl RuntimeArgs {
         self.endpoint().is_some()
     }
 
+    /// Whether the operator has said which runtime, or that none is to be asked.
+    pub(super) fn is_named(&self) -> bool {
+        self.cri.is_some()
+    }
+
+    /// Whether no runtime is to be asked.
+    pub(super) fn asks_none(&self) -> bool {
+        self.cri == Some(Cri::None)
+    }
+
+    /// Whether manifests are a source of pods.
+    pub(super) fn has_manifests(&self) -> bool {
+        self.pod_manifests.is_some()
+    }
+
     /// Why a command that is about a runtime has none: none is here, or none is to be asked.
     fn without_runtime(&self) -> Failure {
         if self.cri.is_some() {
@@ -159,6 +174,19 @@ impl Sight {
         config: &ConfigArgs,
         args: &RuntimeArgs,
     ) -> Result<Self, Failure> {
+        Self::with_pods(node, config, args, |_| None).await
+    }
+
+    /// The same, where an API server tells of pods: `pods` makes workloads of them, as the configuration says.
+    ///
+    /// # Errors
+    /// As [`Sight::take`].
+    pub(super) async fn with_pods(
+        node: &NodeArgs,
+        config: &ConfigArgs,
+        args: &RuntimeArgs,
+        pods: impl FnOnce(&Config) -> Option<Manifested>,
+    ) -> Result<Self, Failure> {
         let args = &args.with_any()?;
         let Some(endpoint) = args.endpoint().cloned() else {
             return Err(args.without_runtime());
@@ -195,6 +223,9 @@ impl Sight {
                 .map_err(Failure::Input)?;
             state.pods_mut().observe_manifests(Manifested::from(&found));
             notes.extend(found.problems);
+        }
+        if let Some(pods) = pods(&config) {
+            state.pods_mut().observe_manifests(pods);
         }
         match writable_layers(&runtime).await {
             Ok(layers) => {

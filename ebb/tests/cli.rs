@@ -454,3 +454,116 @@ fn where_several_sockets_are_ebb_does_not_guess() {
         "the usual ones are named"
     );
 }
+
+const KUBELET: &str = "\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+evictionHard: {memory.available: 150Mi, nodefs.available: 10%}
+";
+
+/// Beside a kubelet, the change to make is said for each threshold on which ebb would not act first.
+#[test]
+fn check_names_each_threshold_on_which_ebb_does_not_act_before_the_kubelet() {
+    let node = fake_node();
+    let kubelet = write(node.path(), "kubelet.yaml", KUBELET);
+    let of = |hard: &str| {
+        let file =
+            format!("evictionHard: {hard}\nebb: {{mode: kubernetes, disruptionBudgets: true}}\n");
+        let config = write(node.path(), "ebb.yaml", &file);
+        let args = ["check", "--kubernetes", "--config", &config, "--kubelet-config", &kubelet];
+        let said = text(&on(&node, &args).stdout);
+        let json: Value =
+            serde_json::from_slice(&on(&node, &[&args[..], &["-o", "json"]].concat()).stdout)
+                .unwrap();
+        (said, json["facts"]["guardBand"].clone())
+    };
+    let (said, facts) = of("{memory.available: 200Mi, nodefs.available: 12%}");
+    for line in [
+        &*format!("live      know the kubelet's thresholds: read from {kubelet}; its flags"),
+        "degraded  act before the kubelet: memory.available: the kubelet acts below 150Mi, ebb acts below 200Mi; at least 300Mi is needed\n            write `memory.available: 300Mi` below `evictionHard:`\n",
+    ] {
+        assert!(said.contains(line), "{line}\nis not in\n{said}");
+    }
+    assert!(!said.contains("act before the kubelet: nodefs"), "{said}");
+    let memory = serde_json::json!({
+        "signal": "memory.available", "strength": "hard", "kubelet": "150Mi", "ebb": "200Mi",
+        "needed": "at least 300Mi", "hasRoom": false,
+        "change": "write `memory.available: 300Mi` below `evictionHard:`",
+    });
+    assert_eq!(
+        (&facts["file"], &facts["thresholds"][0]),
+        (&Value::from(kubelet.as_str()), &memory),
+        "{facts:#}"
+    );
+    let (said, facts) = of("{memory.available: 300Mi, nodefs.available: 12%}");
+    let line =
+        "act before the kubelet: with room between the two: memory.available, nodefs.available";
+    assert!(said.contains(line), "{said}");
+    assert_eq!(facts["thresholds"][0]["hasRoom"], true);
+}
+
+/// What ebb itself decides by is meant as it is, also where it is the kubelet's: both then act at once, which is said.
+#[test]
+fn a_kubelet_configuration_alone_is_not_raised_above_itself() {
+    let node = fake_node();
+    let silent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let kubelet = write(node.path(), "kubelet.yaml", silent);
+    let output = on(&node, &["check", "--kubernetes", "--kubelet-config", &kubelet]);
+    let said = text(&output.stdout);
+    assert!(said.contains("default  evictionHard[\"memory.available\"]: 100Mi"), "{said}");
+    assert_eq!(said.matches("degraded  act before the kubelet").count(), 5, "{said}");
+}
+
+/// The kubelet's root directory is where its file is looked for.
+#[test]
+fn check_finds_the_kubelets_file_and_says_what_it_assumes_without_one() {
+    let node = fake_node();
+    let config = write(node.path(), "ebb.yaml", "ebb: {mode: kubernetes}\n");
+    let root = node.path().display().to_string();
+    let args = ["check", "--kubernetes", "--config", &config, "--node-fs", &root];
+    let said = |args: &[&str]| {
+        let output = on(&node, args);
+        assert_ne!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let file = node.path().join("config.yaml").display().to_string();
+    let without = said(&args);
+    let assumed = format!(
+        "degraded  know the kubelet's thresholds: the kubelet's defaults are assumed; its flags and drop-in files are not read\n            {file}: the file: it cannot be read: No such file or directory (os error 2); name a readable file; if it is elsewhere, name it with --kubelet-config FILE\n"
+    );
+    assert!(without.contains(&assumed), "{without}");
+    assert!(without.contains("default  evictionHard[\"memory.available\"]: 200Mi"), "{without}");
+    write(node.path(), "config.yaml", KUBELET);
+    let with = said(&args);
+    assert!(with.contains(&format!("read from {file}")), "{with}");
+    assert!(with.contains("default  evictionHard[\"memory.available\"]: 300Mi"), "{with}");
+    write(node.path(), "config.yaml", &KUBELET.replace("150Mi", "much"));
+    let wrong = said(&args);
+    assert!(
+        wrong.contains(&format!(
+            "{file}:3: evictionHard[\"memory.available\"] = \"much\": not a number"
+        )),
+        "{wrong}"
+    );
+    // Without a kubelet beside it nothing is compared.
+    assert!(!said(&["check", "--config", &config]).contains("kubelet's thresholds"));
+}
+
+/// Only beside a kubelet is there a use for both files.
+#[test]
+fn two_configurations_are_refused_where_nothing_holds_them_against_each_other() {
+    let node = fake_node();
+    let config = write(node.path(), "ebb.yaml", "ebb: {mode: kubernetes}\n");
+    let kubelet = write(node.path(), "kubelet.yaml", KUBELET);
+    let both = ["--config", &config, "--kubelet-config", &kubelet];
+    for command in [&["run", "--leave-out", "all"][..], &["check"], &["rank"]] {
+        let output = on(&node, &[command, &both].concat());
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        let errors = text(&output.stderr);
+        assert!(errors.contains("--kubelet-config beside --config: only"), "{errors}");
+    }
+    let standalone = write(node.path(), "ebb.yaml", "ebb: {mode: standalone}\n");
+    let output = on(&node, &["check", "--kubernetes", "--config", &standalone]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("write `mode: kubernetes`"));
+}

@@ -14,6 +14,9 @@ use tokio::time::timeout;
 /// How long a call may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
+/// How long a write of a node's agent may take, unless it says otherwise: it tries again, and a server that was frozen answers the next one.
+const WRITES_WITHIN: Duration = Duration::from_secs(5);
+
 /// Calls so far, by verb and code; the code of a call without an answer is `none`.
 pub type Requests = BTreeMap<(&'static str, String), u64>;
 
@@ -23,6 +26,8 @@ pub struct Api {
     client: Client,
     server: String,
     requests: Arc<Mutex<Requests>>,
+    /// The deadline of a node's writes.
+    pub(crate) writes_within: Duration,
 }
 
 /// What is asked.
@@ -62,7 +67,14 @@ impl Call {
 
 impl Api {
     pub(crate) fn new(client: Client, server: String) -> Self {
-        Self { client, server, requests: Arc::default() }
+        Self { client, server, requests: Arc::default(), writes_within: WRITES_WITHIN }
+    }
+
+    /// The same, which waits so long for a node's writes as the caller has been kept waiting `times` already: first 5 s, at last 30 s, for an API server may have to wait for a webhook.
+    #[must_use]
+    pub fn after_deadlines(&self, times: u32) -> Self {
+        let doubled = WRITES_WITHIN.saturating_mul(1 << times.saturating_sub(1).min(4));
+        Self { writes_within: doubled.min(DEADLINE), ..self.clone() }
     }
 
     /// The URL of the API server.
@@ -123,5 +135,19 @@ impl Api {
     pub(crate) async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, Failure> {
         let body = self.send(call).await?;
         serde_json::from_slice(&body).map_err(|e| Failure::Answer(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_was_kept_waiting_again_and_again_is_given_more_time() {
+        let uri = "http://127.0.0.1:9".parse().unwrap();
+        let client = Client::try_from(kube::Config::new(uri)).unwrap();
+        let api = Api::new(client, String::new());
+        let within = |times| api.after_deadlines(times).writes_within.as_secs();
+        assert_eq!([0, 1, 2, 3, 4, 9, u32::MAX].map(within), [5, 5, 10, 20, 30, 30, 30]);
     }
 }

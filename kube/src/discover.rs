@@ -1,15 +1,24 @@
 //! Discovery: which kinds are served, by which version each is read, and which can be watched.
 //!
+//! Groups are asked beside each other, and each has a deadline: one that hangs delays nobody else, and counts as failed.
 //! The API server's own groups change with the server alone, and it says which they are: a look again asks only for the others.
 
 use crate::call::{Api, Call};
 use crate::catalogue::{ApiResource, Discovered};
 use crate::failure::Failure;
-use crate::watch::METADATA_LIST;
+use crate::list::METADATA_LIST;
 use ebb_policy_cluster::{Kind, Resource, Scope};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
+/// How long a version of a group may take: as long as the API server waits for an aggregated one before it calls it unavailable.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Versions that are asked at the same time.
+const AT_ONCE: usize = 8;
 /// Kinds that own nothing and are many: they would fill watches for nothing.
 const LEFT_OUT: [(&str, &str); 3] =
     [("", "Event"), ("events.k8s.io", "Event"), ("coordination.k8s.io", "Lease")];
@@ -84,8 +93,11 @@ pub enum Look {
 #[derive(Default)]
 pub struct Discovery {
     /// What each version served, and whether two looks in a row agreed on it.
-    known: BTreeMap<(String, String), (Resources, bool)>,
+    known: BTreeMap<Key, (Resources, bool)>,
 }
+
+/// A group and one of its versions.
+type Key = (String, String);
 
 impl Discovery {
     /// What is served now. Groups that cannot be asked are among the failed ones.
@@ -96,7 +108,7 @@ impl Discovery {
         let core: Versions = api.read(Call::get("get", "/api".into())).await?;
         let groups: Groups = api.read(Call::get("get", "/apis".into())).await?;
         let own = if look == Look::Again { own(api).await } else { BTreeSet::new() };
-        let mut served: Vec<(String, String)> =
+        let mut served: Vec<Key> =
             core.versions.into_iter().map(|version| (String::new(), version)).collect();
         for Group { name, versions, preferred_version } in groups.groups {
             // The preferred version first: a kind is read by the first version that has it.
@@ -105,31 +117,50 @@ impl Discovery {
             served.extend(preferred.chain(others).map(|of| (name.clone(), of.version.clone())));
         }
         self.known.retain(|version, _| served.contains(version));
-        let mut found = Discovered::default();
-        for (group, version) in served {
-            let key = (group, version);
+        let is_settled = |key: &Key| {
             let is_own = own.contains(&format!("{}.{}", key.1, key.0));
-            let before = self.known.remove(&key);
-            let answer = match before {
-                Some((resources, true)) if is_own => Ok((resources, true)),
-                before => api.served(&key).await.map(|resources| {
-                    let agrees = before.is_some_and(|(before, _)| before == resources);
-                    (resources, agrees)
-                }),
-            };
-            match answer {
-                Ok(known) => {
-                    add(&key.0, &key.1, &known.0, &mut found.resources);
-                    self.known.insert(key, known);
+            is_own && self.known.get(key).is_some_and(|(_, agrees)| *agrees)
+        };
+        let asked = served.iter().filter(|key| !is_settled(key)).cloned().collect();
+        let mut answers = all(api, asked).await;
+        let mut found = Discovered::default();
+        // In their order, whoever was faster: a kind is read by the first version that has it.
+        for key in served {
+            match answers.remove(&key) {
+                // Its last answer stands.
+                None => {}
+                Some(Ok(resources)) => {
+                    let agrees = self.known.get(&key).is_some_and(|(known, _)| *known == resources);
+                    self.known.insert(key.clone(), (resources, agrees));
                 }
-                Err(failure) => {
+                Some(Err(failure)) => {
+                    self.known.remove(&key);
                     found.failed.insert(key.0, format!("{}: {failure}", key.1));
+                    continue;
                 }
+            }
+            if let Some((resources, _)) = self.known.get(&key) {
+                add(&key.0, &key.1, resources, &mut found.resources);
             }
         }
         leave_out(&mut found.resources);
         Ok(found)
     }
+}
+
+/// What these versions serve, asked beside each other.
+async fn all(api: &Api, keys: Vec<Key>) -> BTreeMap<Key, Result<Resources, Failure>> {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut asked = JoinSet::new();
+    for key in keys {
+        let (api, turns) = (api.clone(), Arc::clone(&turns));
+        asked.spawn(async move {
+            let _turn = turns.acquire().await;
+            let answer = api.served(&key).await;
+            (key, answer)
+        });
+    }
+    asked.join_all().await.into_iter().collect()
 }
 
 /// The API server's own versions; none where it does not say.
@@ -148,13 +179,13 @@ impl Api {
         Discovery::default().look(self, Look::Whole).await
     }
 
-    async fn served(&self, (group, version): &(String, String)) -> Result<Resources, Failure> {
+    async fn served(&self, (group, version): &Key) -> Result<Resources, Failure> {
         let path = if group.is_empty() {
             format!("/api/{version}")
         } else {
             format!("/apis/{group}/{version}")
         };
-        self.read(Call::get("get", path)).await
+        self.read(Call { deadline: DEADLINE, ..Call::get("get", path) }).await
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Failure {
     #[error("{0}")]
     Connection(String),
     /// The API server answered with an error.
-    #[error("{code}: {message}")]
+    #[error("{code}: {message}{}", advice(*.code))]
     Status {
         /// The HTTP code.
         code: u16,
@@ -27,6 +27,15 @@ pub enum Failure {
     /// The answer was not what was asked for.
     #[error("answer not understood: {0}")]
     Answer(String),
+}
+
+/// What the API server does not say itself.
+fn advice(code: u16) -> &'static str {
+    if code == 401 {
+        "; it does not accept this token or certificate: has it expired, or is it another cluster's?"
+    } else {
+        ""
+    }
 }
 
 /// A `Status` object.
@@ -81,6 +90,11 @@ impl Failure {
         }
     }
 
+    /// Whether a precondition on the UID was not met: another object has the name by now. A deletion is answered by 409, a patch by 422.
+    pub(crate) fn is_about_uid(&self) -> bool {
+        matches!(self, Self::Status { message, .. } if message.contains("UID") || message.contains("uid"))
+    }
+
     /// Whether the object of this name is not there: a 404 that does not name it is about its resource, and proves nothing.
     #[must_use]
     pub fn is_absence_of(&self, of: &str) -> bool {
@@ -123,6 +137,13 @@ mod tests {
         assert_eq!(Failure::of(429, details, None).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(Failure::of(429, details, Some(2)).retry_after(), Some(Duration::from_secs(2)));
         assert_eq!(Failure::of(500, b"", None).retry_after(), None);
+    }
+
+    #[test]
+    fn credentials_that_are_not_accepted_are_told_as_such() {
+        let body = br#"{"kind":"Status","code":401,"message":"Unauthorized"}"#;
+        let told = Failure::of(401, body, None).to_string();
+        assert!(told.starts_with("401: Unauthorized; it does not accept this token"), "{told}");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use crate::call::Api;
 use crate::failure::Failure;
+use crate::list::page;
 use crate::time;
-use crate::watch::{Content, page};
-use crate::wire::seen;
+use crate::wire::{Content, seen};
 use ebb_policy_cluster::{Object, Resource, Scope, State};
 
 /// What is served and all that is there.

@@ -28,7 +28,8 @@ pub(crate) fn read(text: &str) -> Option<Time> {
 }
 
 /// A time with microseconds, as Leases and Events carry it.
-pub(crate) fn write(time: Time) -> String {
+#[must_use]
+pub fn write(time: Time) -> String {
     let seconds = i64::try_from(time.0 / 1_000).unwrap_or_default();
     let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = day + 719_468;

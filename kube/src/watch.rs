@@ -1,4 +1,4 @@
-//! One resource, followed: a list in pages, then a watch from there on, again and again.
+//! One resource, followed: a list, then a watch from there on, again and again.
 //!
 //! ```text
 //!  list ──► watch ──(ended: from the last version on)──► watch …
@@ -8,43 +8,27 @@
 //! ```
 //! A watch that cannot be resumed for some seconds is broken too: what it knows is old by then.
 
-use crate::call::{Api, Call, DEADLINE};
+use crate::call::{Api, Call};
 use crate::catalogue::ApiResource;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
+use crate::lines::{Closed, Lines, watch_seconds};
+use crate::list::{cached, page};
 use crate::time;
-use crate::wire::{Item, List, Seen, seen};
+use crate::wire::{Content, Item, Seen, seen};
 use ebb_policy_cluster::{Kind, Time, Uid};
-use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-/// Objects in a page of a list.
-const PAGE: usize = 500;
-/// How long a watch lasts, at random from here to twice that: they are not all to end at once.
-const WATCH_SECONDS: u64 = 240;
-/// The API server sends bookmarks about once a minute where it sends any: a watch that is silent for longer is dead.
-const SILENCE: Duration = Duration::from_secs(150);
 /// For how long a cut watch may be resumed before what it showed is called old.
 const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// An API server that is back is heard within seconds, however long it was away; one with a Retry-After is asked no sooner.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-pub(crate) const METADATA_LIST: &str =
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// How much of each object is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// Its metadata.
-    Metadata,
-    /// All of it, for pods and nodes.
-    Whole,
-}
 
 /// One change of one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,9 +73,6 @@ pub async fn watch(
     while watch.step(&lists).await.is_ok() {}
 }
 
-/// Nobody listens any more.
-struct Closed;
-
 struct Watch {
     api: Api,
     of: ApiResource,
@@ -103,16 +84,16 @@ struct Watch {
     /// Since when it fails, and whether that was reported.
     broken: Option<(Instant, Time, bool)>,
     pauses: u32,
-    /// Whether no list was begun yet.
+    /// Whether nothing was listed yet.
     is_first: bool,
 }
 
 #[derive(Deserialize)]
-struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     #[serde(rename = "type")]
-    of: &'a str,
+    pub(crate) of: &'a str,
     #[serde(borrow)]
-    object: &'a serde_json::value::RawValue,
+    pub(crate) object: &'a serde_json::value::RawValue,
 }
 
 impl Watch {
@@ -143,7 +124,8 @@ impl Watch {
             self.broken = Some((since, at, true));
             self.tell(Event::Broken { since: at, why: failure.to_string() }).await?;
         }
-        let pause = backoff(self.pauses).max(failure.retry_after().unwrap_or_default());
+        let pause =
+            backoff(self.pauses, LONGEST_PAUSE).max(failure.retry_after().unwrap_or_default());
         self.pauses = self.pauses.saturating_add(1);
         tokio::select! {
             () = self.out.closed() => Err(Closed),
@@ -160,43 +142,79 @@ impl Watch {
         if !matches!(self.broken, Some((_, _, true))) {
             self.tell(Event::Listing).await?;
         }
-        let is_first = std::mem::take(&mut self.is_first);
-        let mut uids = BTreeSet::new();
-        let mut next = String::new();
-        loop {
-            let page = match self.page(&next).await {
-                Ok(page) => page,
-                Err(failure) => return Ok(Err(failure)),
-            };
-            let kind = &self.of.kind;
-            let is_whole = self.content == Content::Whole;
-            let seen: Vec<Seen> =
-                page.items.into_iter().flatten().map(|item| seen(item, kind, is_whole)).collect();
-            if !is_first {
-                uids.extend(seen.iter().map(|seen| seen.object.uid.clone()));
-            }
-            if !seen.is_empty() {
-                let changes = seen.into_iter().map(Change::Applied).collect();
-                self.tell(Event::Changes(changes)).await?;
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                self.version = Some(page.metadata.resource_version);
-                break;
-            }
-        }
+        // Nothing was seen yet that the cache could not have; what was seen since may be newer than another server's.
+        let listed =
+            if self.is_first { self.list_cached().await? } else { self.list_pages().await? };
+        let uids = match listed {
+            Ok(uids) => uids,
+            Err(failure) => return Ok(Err(failure)),
+        };
         (self.broken, self.pauses) = (None, 0);
-        self.tell(Event::Listed((!is_first).then_some(uids))).await?;
+        self.tell(Event::Listed(uids)).await?;
         Ok(Ok(()))
     }
 
-    async fn page(&self, next: &str) -> Result<List, Failure> {
-        page(&self.api, &self.of, self.content, next).await
+    /// The first list, from the API server's cache, told as it comes in.
+    async fn list_cached(&mut self) -> Result<Result<Option<BTreeSet<Uid>>, Failure>, Closed> {
+        let (some, items) = mpsc::channel(1);
+        let (api, of, content) = (self.api.clone(), self.of.clone(), self.content);
+        let listing = async { cached(&api, &of, content, some).await };
+        let telling = async {
+            // Gone as soon as nobody listens: then the list ends too.
+            let mut items = items;
+            while let Some(some) = items.recv().await {
+                // A list that fails half-way is not the first any more.
+                self.is_first = false;
+                self.tell_seen(some).await?;
+            }
+            Ok::<_, Closed>(())
+        };
+        let (listed, told) = tokio::join!(listing, telling);
+        told?;
+        let version = match listed {
+            Ok(version) => version,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        self.is_first = false;
+        self.version = Some(version);
+        Ok(Ok(None))
+    }
+
+    /// A later list, from the API server's store in pages, with all that are there.
+    async fn list_pages(&mut self) -> Result<Result<Option<BTreeSet<Uid>>, Failure>, Closed> {
+        let mut uids = BTreeSet::new();
+        let mut next = String::new();
+        loop {
+            let page = match page(&self.api, &self.of, self.content, &next).await {
+                Ok(page) => page,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let told = self.tell_seen(page.items.unwrap_or_default()).await?;
+            uids.extend(told);
+            next = page.metadata.next;
+            if next.is_empty() {
+                self.version = Some(page.metadata.resource_version);
+                return Ok(Ok(Some(uids)));
+            }
+        }
+    }
+
+    /// Tells of objects of a list; their UIDs.
+    async fn tell_seen(&self, items: Vec<Item>) -> Result<Vec<Uid>, Closed> {
+        let is_whole = self.content == Content::Whole;
+        let seen = items.into_iter().map(|item| seen(item, &self.of.kind, is_whole));
+        let changes: Vec<Seen> = seen.collect();
+        let uids = changes.iter().map(|seen| seen.object.uid.clone()).collect();
+        if !changes.is_empty() {
+            let changes = changes.into_iter().map(Change::Applied).collect();
+            self.tell(Event::Changes(changes)).await?;
+        }
+        Ok(uids)
     }
 
     /// Watches from a version on until the watch ends, which is no failure by itself.
     async fn follow(&mut self, version: &str) -> Result<Result<(), Failure>, Closed> {
-        let seconds = fastrand::u64(WATCH_SECONDS..WATCH_SECONDS * 2);
+        let seconds = watch_seconds();
         let path = format!(
             "{}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}",
             self.of.path(None)
@@ -205,7 +223,7 @@ impl Watch {
         if self.content == Content::Metadata {
             call.accept = METADATA;
         }
-        let mut body = match self.api.open(call).await {
+        let body = match self.api.open(call).await {
             Ok(response) => response.into_body(),
             Err(failure) => return Ok(Err(failure)),
         };
@@ -213,27 +231,14 @@ impl Watch {
             self.tell(Event::Resumed).await?;
         }
         let began = Instant::now();
-        let mut has_bookmarks = false;
-        let mut rest: Vec<u8> = Vec::new();
-        loop {
-            let patience =
-                if has_bookmarks { SILENCE } else { Duration::from_secs(seconds) + DEADLINE };
-            let frame = tokio::select! {
-                () = self.out.closed() => return Err(Closed),
-                frame = timeout(patience, body.frame()) => frame,
+        let mut stream = Lines::of(body, seconds);
+        while let Some(lines) = stream.next(&self.out).await? {
+            let lines = match lines {
+                Ok(lines) => lines,
+                Err(failure) => return Ok(Err(failure)),
             };
-            let data = match frame {
-                Err(_) => return Ok(Err(Failure::Deadline(patience))),
-                Ok(None) => break,
-                Ok(Some(Err(e))) => return Ok(Err(Failure::Connection(chain(&e)))),
-                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-            };
-            rest.extend_from_slice(&data);
-            let Some(end) = rest.iter().rposition(|&b| b == b'\n') else { continue };
-            let later = rest.split_off(end + 1);
-            let lines = std::mem::replace(&mut rest, later);
             let mut changes = Vec::new();
-            let read = self.read(&lines, &mut changes, &mut has_bookmarks);
+            let read = self.read(&lines, &mut changes, &mut stream.has_bookmarks);
             if !changes.is_empty() {
                 self.tell(Event::Changes(changes)).await?;
             }
@@ -244,7 +249,7 @@ impl Watch {
         }
         // A server that ends watches at once is not to be asked in a loop.
         if began.elapsed() < Duration::from_secs(1) {
-            sleep(backoff(self.pauses)).await;
+            sleep(backoff(self.pauses, LONGEST_PAUSE)).await;
             self.pauses = self.pauses.saturating_add(1);
         }
         Ok(Ok(()))
@@ -280,27 +285,10 @@ impl Watch {
     }
 }
 
-/// One page of a list; `next` is empty for the first.
-pub(crate) async fn page(
-    api: &Api,
-    of: &ApiResource,
-    content: Content,
-    next: &str,
-) -> Result<List, Failure> {
-    let mut path = format!("{}?limit={PAGE}", of.path(None));
-    if !next.is_empty() {
-        path = format!("{path}&continue={next}");
-    }
-    let mut call = Call::get("list", path);
-    if content == Content::Metadata {
-        call.accept = METADATA_LIST;
-    }
-    api.read(call).await
-}
-
-/// The pause after so many failures: doubled each time, and up to half of it left to chance.
-fn backoff(failures: u32) -> Duration {
-    let whole = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
+/// The pause after so many failures: doubled each time up to the longest, and up to half of it left to chance.
+#[must_use]
+pub fn backoff(failures: u32, longest: Duration) -> Duration {
+    let whole = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(longest);
     whole.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
@@ -310,8 +298,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        assert!(backoff(0) <= FIRST_PAUSE);
-        assert!(backoff(100) <= LONGEST_PAUSE);
-        assert!(backoff(100) >= LONGEST_PAUSE / 2);
+        assert!(backoff(0, LONGEST_PAUSE) <= FIRST_PAUSE);
+        assert!(backoff(100, LONGEST_PAUSE) <= LONGEST_PAUSE);
+        assert!(backoff(100, LONGEST_PAUSE) >= LONGEST_PAUSE / 2);
     }
 }

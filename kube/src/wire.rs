@@ -11,6 +11,15 @@ const HOLD: &str = "ebb.dev/hold";
 /// The taint of a node whose pods are to be given up.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
+/// How much of each object is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Its metadata.
+    Metadata,
+    /// All of it, for pods and nodes.
+    Whole,
+}
+
 /// An object as a list or watch shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
@@ -208,7 +217,7 @@ fn pod(metadata: &Metadata, spec: &Spec, status: &Status) -> pods::Pod {
             Some("Unknown") => pods::Phase::Unknown,
             _ => pods::Phase::Pending,
         },
-        evicted: status.reason.as_deref() == Some("Evicted"),
+        reason: status.reason.clone().unwrap_or_default(),
         held: is_held(metadata.labels.as_ref()),
     }
 }
@@ -242,8 +251,8 @@ mod tests {
         let seen = seen(item, &Kind::new("v1", "Pod"), true);
         let pod = seen.pod.unwrap();
         assert_eq!(
-            (pod.node.as_deref(), pod.phase, pod.evicted),
-            (Some("x"), pods::Phase::Failed, true)
+            (pod.node.as_deref(), pod.phase, &*pod.reason),
+            (Some("x"), pods::Phase::Failed, "Evicted")
         );
         assert_eq!((pod.grace_seconds, pod.held, seen.object.held), (Some(0), true, true));
         assert!(pod.controller.is_some_and(|(kind, _)| kind.kind == "Job"));

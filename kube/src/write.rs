@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::time;
 use crate::wire::Found;
 use ebb_policy_cluster::{
-    Answer, Kind, Object, OwnerAnswer, OwnerReference, Policy, Preconditions,
+    Answer, Kind, Object, OwnerAnswer, OwnerReference, Policy, Preconditions, Time,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ impl Api {
         if let Some(message) = message {
             status["conditions"] = json!([{
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-                "message": message, "lastTransitionTime": whole_seconds(),
+                "message": message, "lastTransitionTime": whole_seconds(time::now()),
             }]);
         }
         let patch = json!({ "metadata": { "uid": on.uid.to_string() }, "status": status });
@@ -175,7 +175,7 @@ impl Api {
         owner: &OwnerReference,
     ) -> Result<(), Failure> {
         let namespace = object.namespace.as_deref().unwrap_or("default");
-        let now = whole_seconds();
+        let now = whole_seconds(time::now());
         let of = object.namespace.as_deref().unwrap_or_default();
         let message = format!(
             "ownerRef [{}/{}, namespace: {of}, name: {}, uid: {}] does not exist in namespace \"{of}\"",
@@ -218,9 +218,9 @@ impl Api {
     }
 }
 
-/// Now, as fields of type `Time` want it.
-fn whole_seconds() -> String {
-    let text = time::write(time::now());
+/// A time as fields of type `Time` want it.
+pub(crate) fn whole_seconds(at: Time) -> String {
+    let text = time::write(at);
     text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z"))
 }
 

@@ -2,9 +2,10 @@
 //!
 //! [`conformance`] reads the scenarios and holds plans against them,
 //! [`options`] writes `docs/options.md`, [`schemas`] the JSON Schemas of the black-box seam.
-//! [`runtime`] is a container runtime in this process.
+//! [`api_server`] and [`runtime`] are an API server and a container runtime in this process.
 //! The tests themselves are in `tests/tests`.
 
+pub mod api_server;
 pub mod conformance;
 pub mod options;
 pub mod runtime;

@@ -12,6 +12,7 @@ const HEAD: &str = "\
 This file is generated from the types by `EBB_BLESS=1 cargo test -p ebb-tests --test generated`.
 The options stand under `ebb:` in `ebb.yaml`; those of a group stand under its name, as in `ebb: { forecast: { enabled: true } }`.
 With `mode: kubernetes` every default is the kubelet's behaviour, but for `minFreedOfThreshold`, `minFreedOfNeed`, `countTerminating`, `diskAttribution` and `maxEvictionsPerMinute`: nobody is evicted for nothing, twice, or for figures from before the crossing, and never everybody at once.
+Hard thresholds that the file leaves out are the kubelet's defaults too; `ebb run --kubernetes` keeps them above those of the kubelet beside it ([kubernetes.md](kubernetes.md#above-the-kubelet)).
 
 | option | meaning | `mode: kubernetes` | `mode: standalone` |
 |---|---|---|---|

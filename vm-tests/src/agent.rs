@@ -23,6 +23,8 @@ const STARTING: Duration = Duration::from_secs(60);
 const STOPPING: Duration = Duration::from_secs(30);
 /// From there to its end the kernel takes its programs off, for each on the entry of a function with a walk over every function that can be traced: 8 to 10 s beside a busy disk in an emulated guest, and more than 30 with other guests beside it.
 const DETACHING: Duration = Duration::from_secs(120);
+/// Records that are shown when one was waited for in vain.
+const LAST_WORDS: usize = 12;
 /// What every test's configuration ends with: the test itself is not a workload.
 const OWN: &str = "ebb:\n  protected: [\"test.scope\"]\n";
 
@@ -135,11 +137,30 @@ impl Agent {
                 bail!("ebb ended with {status} before {what}");
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "waited {} s in vain until {what}", limit.as_secs());
+            ensure!(
+                !left.is_zero(),
+                "waited {} s in vain until {what}; {}",
+                limit.as_secs(),
+                self.last_words()
+            );
             if let Ok(record) = self.lines.recv_timeout(left.min(Duration::from_millis(200))) {
                 self.records.push(record);
             }
         }
+    }
+
+    /// Its last records in short, for the report of a failure: when, what, and about whom.
+    pub(crate) fn last_words(&mut self) -> String {
+        let text = |record: &Value, key| record.get(key)?.as_str().map(str::to_owned);
+        let short = |record: &Value| {
+            let at = record.get("at").map(Value::to_string);
+            let whom = name_of(record).or_else(|| text(record, "what"));
+            let parts = [at, text(record, "event"), whom];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        };
+        let records = self.records();
+        let last = records.iter().skip(records.len().saturating_sub(LAST_WORDS));
+        format!("ebb wrote last: {}", last.map(short).collect::<Vec<_>>().join("; "))
     }
 
     /// Names of the workloads it acted on, in order.

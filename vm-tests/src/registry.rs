@@ -1,9 +1,10 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, race};
 use crate::checks::{
-    self, attribution, collection, demo, disk, edges, enforcement, eviction, hostile, innocence,
-    interrupted, keeping, kubelet, kubelet_disk, leaks, memory_pressure, pressure, privileges,
-    programs, reflex, runtime, runtime_pods, service, steps, storms, swap, sweep,
+    self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
+    hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
+    memory_pressure, pressure, privileges, programs, reflex, runtime, runtime_pods, service, steps,
+    storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -77,6 +78,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("what_the_reflex_did_is_on_record", "node", 120, reflex::is_told),
     test("a_stubborn_leak_is_killed_after_its_grace", "small", 120, leaks::stubborn),
     test("five_leaks_at_once_and_no_innocent_dies", "node", 600, leaks::five_at_once),
+    test("a_leak_that_began_while_ebb_was_held_up_goes_alone", "node", 240, leaks::while_held_up),
     test("a_cgroup_at_its_own_limit_costs_nobody_else", "small", 180, innocence::own_limit),
     test("an_io_storm_with_free_memory_kills_nobody", "small", 180, innocence::io_storm),
     test("a_page_cache_flood_kills_nobody", "small", 240, innocence::page_cache),
@@ -193,6 +195,11 @@ pub(crate) const LONG: &[Test] = &[
         2400,
         kubelet::evicted_again,
     ),
+    test("an_eviction_is_told_to_the_cluster", "kubelet", 1200, kubernetes::told),
+    test("an_eviction_waits_for_no_api_server", "kubelet", 1200, kubernetes::told_later),
+    test("a_starved_node_starts_nothing_evicted_again", "kubelet", 5400, busy_node::starved),
+    test("five_leaking_pods_go_and_nobody_else", "kubelet", 3600, busy_node::five_at_once),
+    test("ebb_runs_from_its_image_as_a_daemon_set", "cluster", 1800, daemonset::deployed),
     test("who_fills_a_kubelets_disk_is_evicted", "kubelet", 5400, kubelet_disk::filled),
     test("a_hung_runtime_delays_no_kill", "containerd", 900, eviction::hung_runtime),
     test("who_fills_the_disk_is_evicted_ten_times", "disk", 5400, disk::ten_times),

@@ -1,6 +1,6 @@
-//! `cargo xtask alerts`: whether Prometheus reads the alert rules of the controller, and when each alert fires.
+//! `cargo xtask alerts`: whether Prometheus reads the alert rules of the controller and of the agents, and when each alert fires.
 //!
-//! promtool is that of Debian's package of this name, unpacked and not installed. The cases are in `alerts/cases.yaml`.
+//! promtool is that of Debian's package of this name, unpacked and not installed. The cases are in `alerts/`.
 
 use crate::debs::{self, Suite};
 use crate::{alone, sh};
@@ -11,8 +11,11 @@ use std::process::Command;
 
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "promtool";
-const RULES: &str = "deploy/kustomize/controller-alerts/rules.yaml";
-const CASES: &str = include_str!("alerts/cases.yaml");
+/// Rules, and the cases that each file of them is tested by.
+const RULES: [(&str, &str); 2] = [
+    ("deploy/kustomize/controller-alerts/rules.yaml", include_str!("alerts/controller.yaml")),
+    ("deploy/kustomize/node-alerts/rules.yaml", include_str!("alerts/node.yaml")),
+];
 
 /// Options of `cargo xtask alerts`.
 #[derive(clap::Args)]
@@ -33,15 +36,18 @@ pub(crate) fn check() -> Result<()> {
 
 fn check_in(dir: &Path, package: &[PathBuf]) -> Result<()> {
     package.iter().try_for_each(|deb| debs::unpack(deb, dir))?;
-    let rules = sh::root().join(RULES);
-    let manifest =
-        fs::read_to_string(&rules).with_context(|| format!("cannot read {}", rules.display()))?;
-    for (name, text) in [("rules.yaml", &*spec(&manifest)?), ("cases.yaml", CASES)] {
-        fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
-    }
     let promtool = dir.join("usr/bin/promtool");
-    for (what, file) in [("check", "rules.yaml"), ("test", "cases.yaml")] {
-        sh::run(Command::new(&promtool).current_dir(dir).args([what, "rules", file]))?;
+    for (rules, cases) in RULES {
+        let path = sh::root().join(rules);
+        let manifest =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        println!("{rules}");
+        for (name, text) in [("rules.yaml", &*spec(&manifest)?), ("cases.yaml", cases)] {
+            fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
+        }
+        for (what, file) in [("check", "rules.yaml"), ("test", "cases.yaml")] {
+            sh::run(Command::new(&promtool).current_dir(dir).args([what, "rules", file]))?;
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use std::fs;
 
 mod cascade;
+mod fleet;
 mod graph;
 mod host;
 mod inventory;
@@ -26,6 +27,9 @@ pub(crate) struct Args {
     /// Owned objects that are there when a collector of the cascade starts; a twentieth of them at its defaults.
     #[arg(long, default_value_t = 100_000)]
     owned: usize,
+    /// Agents of the fleet.
+    #[arg(long, default_value_t = 500)]
+    agents: usize,
 }
 
 /// A section of `docs/benchmarks.md`.
@@ -47,6 +51,8 @@ enum Section {
     Inventory,
     /// This host: the cluster collector beside kube-controller-manager, on a real control plane.
     Cascade,
+    /// This host: the Kubernetes part of hundreds of agents beside one API server.
+    Fleet,
     /// This host: the cluster collector's graph with up to 1,000,000 objects, without a cluster.
     Graph,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
@@ -63,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Section::Removal,
         Section::Inventory,
         Section::Cascade,
+        Section::Fleet,
         Section::Graph,
         Section::Host,
     ];
@@ -77,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Section::Removal => ("removal", vm::removal::run()?),
             Section::Inventory => ("inventory", inventory::run()?),
             Section::Cascade => ("cascade", cascade::run(args.chains, args.owned)?),
+            Section::Fleet => ("fleet", fleet::run(args.agents)?),
             Section::Graph => ("graph", graph::run()?),
             Section::Host => ("host", host::run()?),
         };

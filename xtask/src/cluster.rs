@@ -2,12 +2,15 @@
 //!
 //! The programs of the control plane are those of `cargo xtask kube`. Each case runs under kube-controller-manager and
 //! under ebb; the cases and how they are played are in `cluster-tests`.
-use crate::{kube, seed, sh};
+use crate::{kube, manifests, seed, sh};
 use anyhow::Result;
 use std::process::Command;
 
 /// Tells the test binary where the programs are; without it, it has no tests.
 const ASSETS: &str = "EBB_CLUSTER_ASSETS";
+
+/// Tells it where the built manifests of `deploy/` are.
+const MANIFESTS: &str = "EBB_MANIFESTS";
 
 /// Options of `cargo xtask cluster`.
 #[derive(clap::Args)]
@@ -26,7 +29,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = kube::assets(&kube::CLUSTER)?;
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(sh::root()).env(ASSETS, dir);
+    cargo.current_dir(sh::root()).env(ASSETS, dir).env(MANIFESTS, manifests::build()?);
     if let Some(seed) = args.seed {
         cargo.env(seed::VARIABLE, seed.to_string());
     }

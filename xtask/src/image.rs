@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The image as an OCI layout.
-fn layout(program: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn layout(program: &[u8]) -> Result<Vec<u8>> {
     let mut layer = Archive::default();
     for directory in ["usr", "usr/bin"] {
         layer.directory(directory)?;

@@ -20,7 +20,8 @@ use std::process::Command;
 mod recipe;
 
 /// What guests with a kubelet run.
-pub(crate) const GUESTS: [&str; 4] = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
+pub(crate) const GUESTS: [&str; 6] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"];
 /// What the tests of the cluster collector cannot do without; a kube-controller-manager may be beside it.
 pub(crate) const CLUSTER: [&str; 2] = ["etcd", "kube-apiserver"];
 /// The ecosystem's name for a directory with the programs of a control plane.
@@ -214,7 +215,7 @@ mod tests {
     fn a_directory_without_a_program_is_told_which() {
         let dir = std::env::temp_dir().join(format!("ebb-assets-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        for name in ["etcd", "kube-apiserver", "kubectl"] {
+        for name in GUESTS.into_iter().filter(|name| *name != "kubelet") {
             fs::write(dir.join(name), "").unwrap();
         }
         let lacking = missing(&dir, &GUESTS);

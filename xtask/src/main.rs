@@ -16,6 +16,7 @@ mod image;
 mod imports;
 mod kernels;
 mod kube;
+mod manifests;
 mod oci;
 mod proto;
 mod seed;

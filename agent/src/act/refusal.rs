@@ -55,6 +55,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::Kubelet => "it is the kubelet",
         ProtectedReason::Runtime => "it is part of the container runtime",
         ProtectedReason::Configured => "the configuration protects it",
+        ProtectedReason::Annotated => "its annotation protects it",
         ProtectedReason::OomScoreAdj => "its oom_score_adj is -1000",
         ProtectedReason::KernelThread => "it is a kernel thread",
         ProtectedReason::NothingRuns => "nothing of it runs",

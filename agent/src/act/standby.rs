@@ -48,6 +48,17 @@ impl Standby {
         *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
     }
 
+    /// Whether the loop has not kept its word, at `now`.
+    pub fn is_silent(&self, now: Boot) -> bool {
+        let due = self.due.load(Ordering::Acquire);
+        due != 0 && now >= Boot(due).plus(PATIENCE)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn silence(&self) {
+        self.due.store(1, Ordering::Release);
+    }
+
     /// How long the loop need not be looked at, at `now`. It may give a nearer word meanwhile, so that is never longer than what a loop that hangs may take to be noticed.
     pub(super) fn rest(&self, now: Boot) -> Duration {
         let due = self.due.load(Ordering::Acquire);
@@ -57,14 +68,14 @@ impl Standby {
         Boot(due).plus(PATIENCE).since(now).clamp(LOOK_EVERY, PATIENCE + LOOK_EVERY)
     }
 
-    /// What to do if the loop is overdue at `now`.
-    pub(super) fn overdue(&self, now: Boot) -> Option<LastResort> {
-        let due = self.due.load(Ordering::Acquire);
-        if due == 0 || now < Boot(due).plus(PATIENCE) {
+    /// What to do if the loop is overdue at `now`, and by which word of its own: when it was to be heard of.
+    pub(super) fn overdue(&self, now: Boot) -> Option<(Boot, LastResort)> {
+        let word = Boot(self.due.load(Ordering::Acquire));
+        if !self.is_silent(now) {
             return None;
         }
         // The loop may hang while it holds the lock: then there is nothing to be had from it.
-        self.last_resort.try_lock().ok()?.clone()
+        Some((word, self.last_resort.try_lock().ok()?.clone()?))
     }
 }
 
@@ -85,7 +96,8 @@ mod tests {
         standby.beat(Duration::from_secs(10));
         let due = Boot(standby.due.load(Ordering::Acquire));
         assert_eq!(standby.overdue(due), None);
-        let kept = standby.overdue(due.plus(PATIENCE)).unwrap();
+        let (word, kept) = standby.overdue(due.plus(PATIENCE)).unwrap();
+        assert_eq!(word, due);
         assert_eq!(kept.targets.len(), CANDIDATES);
     }
 

@@ -38,6 +38,7 @@ pub(super) fn guard(
 ) -> io::Result<Thread> {
     let thread = crate::threads::spawn("ebb-watchdog", move || {
         let mut all_hang = false;
+        let mut seen = None;
         while !results.is_closed() {
             let is_busy = seat.busy_for(Boot::now()).is_some() || releaser.is_busy();
             let rest = if is_busy { LOOK_EVERY } else { standby.rest(Boot::now()) };
@@ -63,7 +64,16 @@ pub(super) fn guard(
             } else {
                 all_hang = false;
             }
-            let Some(resort) = standby.overdue(now) else { continue };
+            let Some((word, resort)) = standby.overdue(now) else { continue };
+            // A loop that is overdue for the first time may have been held up with all of ebb, and be about to have its turn:
+            // it knows who takes the memory now, and what it left does not.
+            let (_, since) = match seen.take().filter(|(last, _)| *last == word) {
+                Some(same) => *seen.insert(same),
+                None => *seen.insert((word, now)),
+            };
+            if now.since(since) < LOOK_EVERY {
+                continue;
+            }
             // One at a time: what waits is no newer than this.
             if !seat.stands_in.swap(true, Ordering::AcqRel)
                 && orders.try_send(Order::StandIn(resort)).is_err()

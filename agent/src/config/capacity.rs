@@ -48,23 +48,32 @@ impl Config {
         })
     }
 
-    /// Options that go by what only an API server tells, which this agent is not connected to.
+    /// Options that go by what only an API server tells, where the agent has none.
     #[must_use]
     pub fn unfed(&self) -> Vec<ConfigError> {
+        if self.has_api_server {
+            return Vec::new();
+        }
         let options = self.limits.options();
+        let error = |key: &str, value: String, what: &str, more: &str| ConfigError {
+            key: key.to_owned(),
+            value: Some(value),
+            problem: format!(
+                "nothing here tells {what} (only an API server does), so it would do nothing"
+            ),
+            fix: format!("remove it, or connect to the API server with --kubernetes{more}"),
+        };
         let fed_by = [
             ("ebb.spreadOwners", options.spread_owners, "who owns a pod"),
             ("ebb.disruptionBudgets", options.disruption_budgets, "what budgets allow"),
         ];
-        let error = |(key, _, what): (&str, bool, &str)| ConfigError {
-            key: key.to_owned(),
-            value: Some("true".to_owned()),
-            problem: format!(
-                "nothing here tells {what} (only an API server does), so it would do nothing"
-            ),
-            fix: "remove it; `ebb plan` obeys it where the snapshot says so".to_owned(),
-        };
-        fed_by.into_iter().filter(|(_, is_on, _)| *is_on).map(error).collect()
+        let flags = fed_by.into_iter().filter(|(_, is_on, _)| *is_on).map(|(key, _, what)| {
+            error(key, "true".to_owned(), what, "; `ebb plan` obeys it where the snapshot says so")
+        });
+        let never_in = &self.contract.evict_never_in;
+        let annotations = (!never_in.is_empty())
+            .then(|| error("ebb.evictNeverIn", never_in.join(", "), "the annotations of pods", ""));
+        flags.chain(annotations).collect()
     }
 }
 

@@ -42,21 +42,17 @@ impl Config {
 
     fn thresholds(&self, given: &BTreeSet<String>) -> Vec<Setting> {
         let setting = |threshold: &ebb_policy::limits::Threshold| {
-            let (field, map) = match threshold.list {
-                Strength::Hard => ("evictionHard", &self.eviction.eviction_hard),
-                Strength::Soft => ("evictionSoft", &self.eviction.eviction_soft),
+            let field = match threshold.list {
+                Strength::Hard => "evictionHard",
+                Strength::Soft => "evictionSoft",
             };
-            let signal = threshold.signal.name();
-            let is_written = map.as_ref().is_some_and(|map| map.contains_key(signal));
+            let key = format!("{field}[{:?}]", threshold.signal.name());
             let grace = match threshold.grace {
                 Millis(0) => String::new(),
                 grace => format!(", after {grace}"),
             };
-            Setting {
-                key: format!("{field}[{signal:?}]"),
-                value: format!("{}{grace}", threshold.written()),
-                given: is_written && given.contains(field),
-            }
+            let given = given.contains(&key);
+            Setting { key, value: format!("{}{grace}", threshold.written()), given }
         };
         self.limits.thresholds().iter().map(setting).collect()
     }
@@ -122,7 +118,7 @@ fn word(is_first: bool, first: &str, second: &str) -> String {
     if is_first { first } else { second }.to_owned()
 }
 
-/// The keys that a file has, ebb's own as `ebb.KEY`; none without a file.
+/// The keys that a file has, ebb's own as `ebb.KEY`, and those of its thresholds; none without a file.
 fn given(file: Option<&Path>) -> BTreeSet<String> {
     let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
     let root = tree(&text).unwrap_or_else(|_| Node::Null.into());
@@ -134,6 +130,9 @@ fn given(file: Option<&Path>) -> BTreeSet<String> {
     for (key, place) in keys(&root) {
         if key == "ebb" {
             given.extend(keys(&place).into_iter().map(|(own, _)| format!("ebb.{own}")));
+        }
+        if key.starts_with("eviction") {
+            given.extend(keys(&place).into_iter().map(|(signal, _)| format!("{key}[{signal:?}]")));
         }
         given.insert(key);
     }

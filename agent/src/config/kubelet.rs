@@ -6,12 +6,12 @@ use super::{
     tree::{Node, Placed},
 };
 use ebb_policy::cgroups::GATES;
-use ebb_policy::limits::{ConfigError, duration};
+use ebb_policy::limits::{ConfigError, Limits, RawEviction, duration};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
+pub(super) fn parse(draft: Draft, text: &str) -> Result<Config, ConfigErrors> {
     let root = tree(text)?;
     let mistakes = Mistakes::default();
     let mut top = Section::top(&root, &mistakes);
@@ -20,7 +20,8 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     let mut eviction = eviction::read(&mut top);
     zero_is_absent(&mut eviction.eviction_pressure_transition_period);
     zero_is_absent(&mut eviction.image_minimum_gc_age);
-    eviction.options = Some(super::defaults(Mode::Kubernetes));
+    let draft = Draft { mode: Mode::Kubernetes, ..draft };
+    eviction.options = Some(draft.defaults());
     let mut raw = cgroups::read(&mut top);
     raw.eviction_hard_memory = hard_memory(&eviction, Mode::Kubernetes);
     raw.other_gates = true;
@@ -38,8 +39,34 @@ pub(super) fn parse(text: &str) -> Result<Config, ConfigErrors> {
     }
     unused.sort();
     let cgroups = CgroupsDraft::of(raw);
-    let draft = Draft { mode: Mode::Kubernetes, unused, slips, cgroups, ..Draft::default() };
-    draft.finish(eviction, &root, mistakes)
+    Draft { unused, slips, cgroups, ..draft }.finish(eviction, &root, mistakes)
+}
+
+/// The thresholds alone of a KubeletConfiguration; what ebb would refuse elsewhere in it is not asked for.
+pub(super) fn limits(text: &str) -> Result<Limits, ConfigErrors> {
+    let root = tree(text)?;
+    let mistakes = Mistakes::default();
+    let mut top = Section::top(&root, &mistakes);
+    expect(&mut top, &root, "apiVersion", API_VERSION);
+    expect(&mut top, &root, "kind", KIND);
+    let eviction = RawEviction {
+        eviction_hard: top.text_map("evictionHard"),
+        eviction_soft: top.text_map("evictionSoft"),
+        eviction_soft_grace_period: top.text_map("evictionSoftGracePeriod"),
+        merge_default_eviction_settings: top.flag("mergeDefaultEvictionSettings"),
+        ..RawEviction::default()
+    };
+    let limits = Limits::new(&eviction);
+    let mut mistakes = mistakes.into_inner();
+    match limits {
+        Ok(limits) if mistakes.is_empty() => Ok(limits),
+        limits => {
+            let errors = limits.err().unwrap_or_default();
+            mistakes.extend(errors.into_iter().map(|error| Mistake::placed(&root, error)));
+            mistakes.sort();
+            Err(ConfigErrors { file: None, mistakes })
+        }
+    }
 }
 
 /// Refuses a KubeletConfiguration where ebb's own file belongs: one mistake that says what to do, rather than one for each of its fields.

@@ -6,13 +6,16 @@
 //! ```
 //! The fields on eviction, garbage collection and cgroups have the kubelet's names and syntax and stand at the top (`eviction`, `cgroups`);
 //! what is ebb's own stands under `ebb:` (`options`, `cgroups` and this file). `kubelet` reads a KubeletConfiguration as it is.
+//! `capacity` holds a configuration against the machine, `guard_band` against the kubelet beside it.
 
 mod capacity;
 mod cgroups;
+mod contract;
 mod defaults;
 mod error;
 mod eviction;
 mod explain;
+mod guard_band;
 mod kubelet;
 mod memory_pressure;
 mod options;
@@ -25,8 +28,10 @@ mod tree;
 
 pub use capacity::{Capacities, placed};
 pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, OrphanedPods};
+pub use contract::Contract;
 pub use error::{ConfigErrors, Mistake};
 pub use explain::Setting;
+pub use guard_band::{Band, GuardBand, Kubelet, guard_band};
 pub use patterns::Patterns;
 pub use seccomp::Seccomp;
 
@@ -108,6 +113,8 @@ pub struct Config {
     pub memory_available: MemoryMeasure,
     /// What the operator says about workloads.
     pub patterns: Patterns,
+    /// Which annotations of pods are honoured where.
+    pub contract: Contract,
     /// Where records of incidents are kept, if they are.
     pub incidents: Option<Incidents>,
     /// What is said about cgroups.
@@ -116,6 +123,8 @@ pub struct Config {
     pub reflex: Option<Duration>,
     /// What becomes of system calls that ebb does not make.
     pub seccomp: Seccomp,
+    /// An API server tells of owners and budgets.
+    pub has_api_server: bool,
     /// The limits as written, with ebb's options filled in.
     pub eviction: RawEviction,
     /// The limits, checked.
@@ -124,6 +133,8 @@ pub struct Config {
     pub unused: Vec<String>,
     /// Fields of a KubeletConfiguration that the kubelet does not know either, each with the one that was probably meant.
     pub slips: Vec<String>,
+    /// How the limits stand to those of the kubelet beside ebb, where they were held against each other.
+    pub guard_band: Option<GuardBand>,
 }
 
 /// Records of incidents kept when the configuration does not say how many.
@@ -135,9 +146,7 @@ impl Config {
     /// # Errors
     /// Every mistake in it, or that it cannot be read.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
-        let text = read(path)?;
-        Config::parse(&text)
-            .map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
+        Reader::default().load(path)
     }
 
     /// Reads and checks a KubeletConfiguration (v1beta1) as it is; fields that ebb does not use are listed in [`Config::unused`].
@@ -145,9 +154,7 @@ impl Config {
     /// # Errors
     /// Every mistake in the fields that ebb uses, or that it is not a KubeletConfiguration.
     pub fn load_kubelet(path: &Path) -> Result<Config, ConfigErrors> {
-        let text = read(path)?;
-        kubelet::parse(&text)
-            .map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
+        Reader::default().load_kubelet(path)
     }
 
     /// Checks the text of a configuration.
@@ -155,12 +162,15 @@ impl Config {
     /// # Errors
     /// Every mistake in it.
     pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
+        Reader::default().parse(text)
+    }
+
+    fn parse_into(mut config: Draft, text: &str) -> Result<Config, ConfigErrors> {
         let root = tree(text)?;
         kubelet::refuse(&root)?;
         let mistakes = Mistakes::default();
         let mut top = Section::top(&root, &mistakes);
         let mut eviction = eviction::read(&mut top);
-        let mut config = Draft::default();
         config.cgroups.raw = cgroups::read(&mut top);
         if let Some(ebb) = top.section("ebb") {
             config.read(ebb);
@@ -173,7 +183,7 @@ impl Config {
         eviction.also_below =
             config.also_below.take().or_else(|| also_below(&eviction, config.mode));
         eviction.memory_pressure = std::mem::take(&mut config.memory_pressure);
-        eviction.options = Some(config.options.clone().unwrap_or_else(|| defaults(config.mode)));
+        eviction.options = Some(config.options.clone().unwrap_or_else(|| config.defaults()));
         config.finish(eviction, &root, mistakes)
     }
 
@@ -239,6 +249,7 @@ impl Config {
             ("prefer", eviction::texts(prefer)),
             ("avoid", eviction::texts(avoid)),
             ("priorities", Node::List(priorities.iter().map(priority).collect())),
+            ("evictNeverIn", eviction::texts(&self.contract.evict_never_in)),
         ]);
         if let Some(also_below) = &self.eviction.also_below {
             let entry = |(signal, other): (&String, &BTreeMap<String, String>)| {
@@ -267,6 +278,48 @@ impl Config {
     }
 }
 
+/// How a configuration is read: for which agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// An API server tells the agent of owners and budgets, so that `spreadOwners` and `disruptionBudgets` are on unless the text says otherwise.
+    pub has_api_server: bool,
+}
+
+impl Reader {
+    /// As [`Config::load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load(self, path: &Path) -> Result<Config, ConfigErrors> {
+        let text = read(path)?;
+        self.parse(&text).map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
+    }
+
+    /// As [`Config::load_kubelet`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_kubelet(self, path: &Path) -> Result<Config, ConfigErrors> {
+        let text = read(path)?;
+        kubelet::parse(self.draft(), &text)
+            .map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
+    }
+
+    /// As [`Config::parse`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse(self, text: &str) -> Result<Config, ConfigErrors> {
+        Config::parse_into(self.draft(), text)
+    }
+
+    fn draft(self) -> Draft {
+        // Pods are the workloads where an API server tells of them.
+        let mode = if self.has_api_server { Mode::Kubernetes } else { Mode::default() };
+        Draft { mode, has_api_server: self.has_api_server, ..Draft::default() }
+    }
+}
+
 /// A configuration whose limits are not checked yet.
 #[derive(Default)]
 struct Draft {
@@ -274,9 +327,11 @@ struct Draft {
     enforce: bool,
     memory_available: MemoryMeasure,
     patterns: Patterns,
+    contract: Contract,
     incidents: Option<Incidents>,
     reflex: Option<Duration>,
     seccomp: Seccomp,
+    has_api_server: bool,
     options: Option<Options>,
     also_below: Option<TextMaps>,
     memory_pressure: Vec<RawMemoryPressure>,
@@ -286,12 +341,24 @@ struct Draft {
 }
 
 impl Draft {
+    /// ebb's options where the text says nothing; what an API server feeds is on where there is one.
+    fn defaults(&self) -> Options {
+        let defaults = defaults(self.mode);
+        let has = self.has_api_server;
+        Options {
+            spread_owners: has || defaults.spread_owners,
+            disruption_budgets: has || defaults.disruption_budgets,
+            ..defaults
+        }
+    }
+
     /// Reads ebb's own section.
     fn read(&mut self, mut section: Section<'_>) {
-        self.mode = section.choice("mode", &MODES).unwrap_or_default();
+        self.mode = section.choice("mode", &MODES).unwrap_or(self.mode);
         self.enforce = section.flag("enforce").unwrap_or_default();
         self.memory_available = section.choice("memoryAvailable", &MEASURES).unwrap_or_default();
         self.patterns = patterns(&mut section);
+        self.contract = contract::read(&mut section);
         self.also_below = section.text_maps("alsoBelow");
         self.memory_pressure = memory_pressure::read(&mut section);
         self.incidents = section.section("incidents").and_then(incidents);
@@ -300,7 +367,7 @@ impl Draft {
         let reflex = section.choice("reflex", &REFLEXES).unwrap_or(Reflex::Disabled);
         self.reflex = (reflex == Reflex::Enabled).then_some(lease);
         self.seccomp = section.choice("seccomp", &Seccomp::WORDS).unwrap_or_default();
-        self.options = Some(options::read(&mut section, defaults(self.mode)));
+        self.options = Some(options::read(&mut section, self.defaults()));
         if let Some(cgroups) = section.section("cgroups") {
             self.cgroups.read_own(cgroups);
         }
@@ -315,10 +382,7 @@ impl Draft {
         mistakes: Mistakes,
     ) -> Result<Config, ConfigErrors> {
         let mut mistakes = mistakes.into_inner();
-        let place = |error: ConfigError| Mistake {
-            line: line_of(root, &error.key),
-            error: with_nearest_signal(error),
-        };
+        let place = |error: ConfigError| Mistake::placed(root, error);
         let limits = Limits::new(&eviction).map_err(|errors| {
             mistakes.extend(errors.into_iter().map(place));
         });
@@ -339,9 +403,11 @@ impl Draft {
                     enforce,
                     memory_available,
                     patterns,
+                    contract,
                     incidents,
                     reflex,
                     seccomp,
+                    has_api_server,
                     options: _,
                     also_below: _,
                     memory_pressure: _,
@@ -356,18 +422,28 @@ impl Draft {
                     enforce,
                     memory_available,
                     patterns,
+                    contract,
                     incidents,
                     cgroups: cgroups.finish(options),
                     reflex,
                     seccomp,
+                    has_api_server,
                     eviction,
                     limits,
                     unused,
                     slips,
+                    guard_band: None,
                 })
             }
             _ => Err(ConfigErrors { file: None, mistakes }),
         }
+    }
+}
+
+impl Mistake {
+    /// With its line, and the signal that was probably meant.
+    fn placed(root: &Placed, error: ConfigError) -> Self {
+        Self { line: line_of(root, &error.key), error: with_nearest_signal(error) }
     }
 }
 

@@ -162,7 +162,7 @@ fn what_is_not_yaml_or_not_a_section_is_one_clear_mistake() {
 fn a_kubelet_configuration_is_read_as_it_is_and_the_rest_named() {
     let text = r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "evictionHard": {"memory.available": "200Mi"}, "clusterDNS": ["10.0.0.1"], "evictonSoft": {}, "featureGates": {"X": true}}"#;
-    let config = super::kubelet::parse(text).unwrap();
+    let config = super::kubelet::parse(super::Draft::default(), text).unwrap();
     assert_eq!(config.mode, Mode::Kubernetes);
     assert_eq!(config.unused, ["clusterDNS", "featureGates.X"]);
     assert_eq!(config.slips, ["2: evictonSoft: unknown field; did you mean evictionSoft?"]);
@@ -172,7 +172,9 @@ fn a_kubelet_configuration_is_read_as_it_is_and_the_rest_named() {
 
 #[test]
 fn another_kind_of_file_is_not_taken_for_a_kubelet_configuration() {
-    let errors = super::kubelet::parse("apiVersion: v1\nkind: Pod\n").unwrap_err().to_string();
+    let errors = super::kubelet::parse(super::Draft::default(), "apiVersion: v1\nkind: Pod\n")
+        .unwrap_err()
+        .to_string();
     assert!(
         errors.contains("apiVersion = \"v1\": this is not a KubeletConfiguration of v1beta1"),
         "{errors}"
@@ -275,4 +277,41 @@ fn a_watched_cgroup_reads_back_as_it_was_printed() {
     let printed = config.to_yaml();
     assert!(printed.contains("limit: 60%") && printed.contains("duration: 10s"), "{printed}");
     assert_eq!(Config::parse(&printed).unwrap(), config);
+}
+
+/// Owners and budgets are told by an API server alone: where there is one they count unless the text says otherwise, and where there is none asking for them is a mistake.
+#[test]
+fn what_an_api_server_feeds_is_on_where_there_is_one() {
+    let fed = |has_api_server, text| {
+        let config = super::Reader { has_api_server }.parse(text).unwrap();
+        let options = config.limits.options();
+        (options.spread_owners, options.disruption_budgets, config.unfed().len())
+    };
+    let silent = "ebb: {mode: kubernetes}";
+    let off = "ebb: {mode: kubernetes, spreadOwners: false}";
+    assert_eq!(fed(true, silent), (true, true, 0));
+    assert_eq!(fed(true, off), (false, true, 0));
+    assert_eq!(fed(false, silent), (false, false, 0));
+    assert_eq!(fed(false, "ebb: {mode: kubernetes, spreadOwners: true}"), (true, false, 1));
+    let of_kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let draft = super::Draft { has_api_server: true, ..super::Draft::default() };
+    let config = super::kubelet::parse(draft, of_kubelet).unwrap();
+    assert!(config.limits.options().spread_owners && config.limits.options().disruption_budgets);
+}
+
+#[test]
+fn namespaces_that_may_protect_their_pods_are_written_out_one_by_one() {
+    let config = Config::parse("ebb: {mode: kubernetes, evictNeverIn: [payments]}").unwrap();
+    assert!(config.contract.honours_never("payments"));
+    assert!(!config.contract.honours_never("payment") && !config.contract.honours_never(""));
+    let again = Config::parse(&config.to_yaml()).unwrap();
+    assert_eq!(again.contract, config.contract);
+    for wrong in ["'*'", "''", "Payments", "'pay/ments'"] {
+        let text = format!("ebb: {{mode: kubernetes, evictNeverIn: [{wrong}]}}");
+        let errors = Config::parse(&text).unwrap_err().to_string();
+        assert!(errors.contains("ebb.evictNeverIn"), "{wrong}: {errors}");
+        assert!(errors.contains("write each namespace out"), "{wrong}: {errors}");
+    }
+    let errors = config.unfed();
+    assert_eq!(errors[0].key, "ebb.evictNeverIn", "only an API server tells of annotations");
 }

@@ -8,6 +8,7 @@ pub mod cgroups;
 pub mod incident;
 pub mod journal;
 pub mod last_word;
+pub mod metrics;
 mod plain;
 pub mod queue;
 mod reason;
@@ -17,6 +18,7 @@ mod text;
 use crate::act::runtime::Work;
 use crate::act::{Job, Method, Mode};
 use crate::clock::{Boot, Clock};
+use crate::config::GuardBand;
 use cgroups::{Dying, Written};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
@@ -25,8 +27,10 @@ use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Millis, Plan, Signal, StallShare};
 use incident::About;
 use journal::entry::Around;
+use metrics::Metrics;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The form of records.
@@ -293,6 +297,33 @@ pub enum Record<'a> {
         /// Its name and version, or why it is not.
         what: String,
     },
+    /// How ebb's thresholds stand to those of the kubelet beside it, at start and when that has changed.
+    KubeletThresholds(&'a GuardBand),
+    /// The API server tells of this node's pods, or does not.
+    ApiServer {
+        /// Whether it does.
+        up: bool,
+        /// What it told, or why it does not.
+        what: String,
+    },
+    /// The API server was told of an eviction: the pod's status, its deletion, an Event.
+    EvictionTold {
+        /// Who.
+        workload: &'a WorkloadKey,
+        /// The pod was gone by then, or another had its name: nothing was changed.
+        was_gone: bool,
+        /// What it did not take, and why.
+        refused: Vec<String>,
+        /// Milliseconds from the eviction, or from the start of this run for one of an earlier.
+        took_ms: f64,
+    },
+    /// A disruption budget does not allow an eviction now.
+    EvictionRefused {
+        /// Who stays.
+        workload: &'a WorkloadKey,
+        /// What the API server said.
+        why: String,
+    },
     /// What the runtime has is known, for the first time since it is there.
     Inventory {
         /// Sandboxes.
@@ -418,19 +449,32 @@ pub struct Reporter {
     sink: Box<dyn Write>,
     /// What entries of the journal say beside the record; `None` where lines are written.
     around: Option<Around>,
+    /// Where records are counted.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl Reporter {
     /// Records to `sink`; `colour` only where people look.
     #[must_use]
     pub fn new(output: Output, colour: bool, clock: Clock, sink: Box<dyn Write>) -> Self {
-        Self { output, colour, clock, sink, around: None }
+        Self { output, colour, clock, sink, around: None, metrics: None }
     }
 
     /// Records as entries of the journal, for a sink that takes such.
     #[must_use]
     pub fn as_entries(self, around: Around) -> Self {
         Self { around: Some(around), ..self }
+    }
+
+    /// Records that are counted, too.
+    #[must_use]
+    pub fn counted_by(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Where records are counted.
+    pub(crate) fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.metrics.as_ref()
     }
 
     /// Until [`Self::episode_ends`], entries name this episode of pressure, crossed at `crossed_at` (milliseconds since the Unix epoch).
@@ -452,6 +496,9 @@ impl Reporter {
     ///
     /// A reader that has gone away must not stop a reclaimer: what cannot be written is dropped.
     pub fn tell(&mut self, record: &Record<'_>) {
+        if let Some(metrics) = &self.metrics {
+            metrics.note(record);
+        }
         let at_ms = self.clock.unix_ms(Boot::now());
         let line = match &self.around {
             Some(around) => journal::entry::of_record(self.output, at_ms, record, around),
@@ -498,7 +545,7 @@ pub fn ms(duration: Duration) -> f64 {
 pub use crate::human::{amount, bytes};
 pub use plain::plain;
 pub use reason::{protection, reason, skipped};
-pub use text::{piece, ranked, time_of_day};
+pub use text::{piece, rank_keys, ranked, time_of_day};
 
 /// What a plan's notes say, for people.
 #[must_use]

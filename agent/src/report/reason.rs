@@ -64,6 +64,10 @@ pub fn protection(reason: ProtectedReason) -> String {
         ProtectedReason::Kubelet => "the kubelet".into(),
         ProtectedReason::Runtime => "the container runtime, or a sandbox".into(),
         ProtectedReason::Configured => "the configuration, or its unit, says so".into(),
+        ProtectedReason::Annotated => {
+            "its annotation ebb.dev/evict: never, which the configuration honours in its namespace"
+                .into()
+        }
         ProtectedReason::OomScoreAdj => "oom_score_adj is -1000".into(),
         ProtectedReason::KernelThread => "a kernel thread".into(),
         ProtectedReason::Unlisted => "waiting for the runtime's pod list".into(),

@@ -3,6 +3,7 @@
 use super::{Done, Moment, OomConstraint, Outcome, Record, plain};
 use crate::act::runtime::Work;
 use crate::act::{Method, Mode, Need, Rung, Step};
+use crate::config::GuardBand;
 use crate::human::{amount, bytes};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Note, RankKey, Ranked};
@@ -244,6 +245,24 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         }
         Record::Runtime { up: true, what } => (GREEN, vec![format!("runtime: {what}")]),
         Record::Runtime { up: false, what } => (YELLOW, vec![format!("no runtime: {what}")]),
+        Record::KubeletThresholds(guard_band) => kubelet_thresholds(guard_band),
+        Record::ApiServer { up: true, what } => (GREEN, vec![format!("API server: {what}")]),
+        Record::ApiServer { up: false, what } => {
+            (YELLOW, vec![format!("API server does not tell of {what}")])
+        }
+        Record::EvictionTold { workload, was_gone, refused, took_ms } => {
+            let name = &workload.name;
+            let what =
+                if *was_gone { "it was gone by then" } else { "deleted, and an Event written" };
+            let told =
+                format!("API server told of the eviction of pod {name}: {what} ({took_ms:.0} ms)");
+            let refused = refused.iter().map(|why| format!("not taken: {why}"));
+            let colour = if refused.len() == 0 { "" } else { YELLOW };
+            (colour, std::iter::once(told).chain(refused).collect())
+        }
+        Record::EvictionRefused { workload, why } => {
+            (YELLOW, vec![format!("pod {} is not evicted: {why}", workload.name)])
+        }
         Record::Inventory { sandboxes, containers } => {
             ("", vec![format!("runtime has {sandboxes} sandboxes and {containers} containers")])
         }
@@ -294,6 +313,24 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
         }
         Record::Stopping { why } => ("", vec![format!("stopping: {why}")]),
     }
+}
+
+/// Where the kubelet's thresholds were read, and on which of them ebb does not act first.
+fn kubelet_thresholds(guard_band: &GuardBand) -> (&'static str, Vec<String>) {
+    let mut lines = vec![format!("kubelet's thresholds: {}", guard_band.source())];
+    lines.extend(guard_band.errors.iter().map(|error| format!("not read: {error}")));
+    let overlaps = guard_band.overlaps().map(|band| {
+        let change = band.change.as_ref().map(|change| format!("; {change}"));
+        format!("ebb does not act first: {}{}", band.shown(), change.unwrap_or_default())
+    });
+    lines.extend(overlaps);
+    let unknown = guard_band.thresholds.iter().filter(|band| band.has_room.is_none());
+    lines.extend(
+        unknown
+            .map(|band| format!("not compared, how much there is is not known: {}", band.shown())),
+    );
+    let colour = if guard_band.is_fine() { "" } else { YELLOW };
+    (colour, lines)
 }
 
 /// When it was, for people: after the crossing that it answers, where there was one.
@@ -347,9 +384,15 @@ pub fn piece(work: &Work) -> String {
 /// One line of a ranking: the place, the name, and the keys in the order in which they were compared.
 #[must_use]
 pub fn ranked(ranked: &Ranked) -> String {
+    format!("{:>3}. {}  {}", ranked.place, ranked.workload.name, rank_keys(ranked))
+}
+
+/// The keys that placed a candidate, in the order in which they were compared.
+#[must_use]
+pub fn rank_keys(ranked: &Ranked) -> String {
     let signal = ranked.signal.unwrap_or(Signal::MemoryAvailable);
     let keys: Vec<_> = ranked.keys.iter().map(|k| rank_key(signal, k)).collect();
-    format!("{:>3}. {}  {}", ranked.place, ranked.workload.name, keys.join(", "))
+    keys.join(", ")
 }
 
 fn rank_key(signal: Signal, key: &RankKey) -> String {
@@ -525,6 +568,8 @@ pub fn time_of_day(unix_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Band;
+    use ebb_policy::plan::Strength;
 
     #[test]
     fn amounts_have_the_unit_of_their_signal() {
@@ -540,6 +585,58 @@ mod tests {
         let said = |signal| note(&covers, signal);
         assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
         assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
+    }
+
+    #[test]
+    fn where_ebb_does_not_act_before_the_kubelet_is_told_with_what_to_write() {
+        let band = |signal, has_room, change: Option<&str>| Band {
+            signal,
+            strength: Strength::Hard,
+            kubelet: "10%".into(),
+            ebb: change.map(|_| "9%".into()),
+            needed: Some("more than 10%".into()),
+            has_room,
+            change: change.map(str::to_owned),
+        };
+        let mut guard_band = GuardBand {
+            file: Some("/k.yaml".into()),
+            errors: Vec::new(),
+            thresholds: vec![band(Signal::PidAvailable, Some(true), None)],
+        };
+        let fine = lines(&Record::KubeletThresholds(&guard_band));
+        assert_eq!(fine, ("", vec!["kubelet's thresholds: read from /k.yaml".to_owned()]));
+        guard_band.thresholds.extend([
+            band(Signal::NodeFsAvailable, Some(false), Some("write that")),
+            band(Signal::ImageFsAvailable, None, None),
+        ]);
+        let (colour, said) = lines(&Record::KubeletThresholds(&guard_band));
+        assert_eq!(
+            (colour, &said[1..]),
+            (
+                YELLOW,
+                &[
+                    "ebb does not act first: nodefs.available: the kubelet acts below 10%, ebb acts below 9%; more than 10% is needed; write that".to_owned(),
+                    "not compared, how much there is is not known: imagefs.available: the kubelet acts below 10%, ebb has no threshold that acts in time; more than 10% is needed".to_owned(),
+                ][..]
+            )
+        );
+        let assumed = GuardBand { errors: vec!["why".into()], ..GuardBand::default() };
+        assert_eq!(
+            lines(&Record::KubeletThresholds(&assumed)),
+            (
+                YELLOW,
+                vec![
+                    "kubelet's thresholds: the kubelet's defaults are assumed".to_owned(),
+                    "not read: why".to_owned()
+                ]
+            )
+        );
+        let json = serde_json::to_value(Record::KubeletThresholds(&guard_band)).unwrap();
+        assert_eq!(
+            (&json["event"], &json["file"]),
+            (&"kubeletThresholds".into(), &"/k.yaml".into())
+        );
+        assert!(json["thresholds"][2]["hasRoom"].is_null(), "{json}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) const CALM_AFTER: Duration = Duration::from_millis(250);
 
 /// How long the end of an episode waits for what it has caused to be told: results of jobs, and the ends of its victims.
-const SETTLES_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Moments kept of one episode.
 const MOMENTS: usize = 256;

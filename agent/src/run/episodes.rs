@@ -20,6 +20,9 @@ impl Agent {
         let value = self.state.available(watch.signal);
         let other = watch.also().and_then(|also| self.state.available(also.signal));
         let finding = watch.observe(at, value, other);
+        if let Some(metrics) = self.reporter.metrics() {
+            metrics.observe(watch.signal, value, watch.nearest);
+        }
         if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
             (finding, value, watch.nearest)
         {
@@ -40,9 +43,12 @@ impl Agent {
 
     pub(super) fn close_episodes(&mut self, at: Boot) {
         let has_jobs = !self.names.is_empty();
+        let cluster = self.cluster.as_ref();
         for watch in &mut self.watches {
             let is_above = !watch.is_below();
-            let is_under_way = has_jobs || self.state.terminations().awaits(watch.signal);
+            let is_under_way = has_jobs
+                || self.state.terminations().awaits(watch.signal)
+                || cluster.is_some_and(|cluster| cluster.is_telling_of(watch.signal, at));
             let Some(available) = watch.available else { continue };
             let Some(episode) = &mut watch.episode else { continue };
             let shown = crate::report::amount(watch.signal, available);

@@ -80,6 +80,12 @@ impl Agent {
                     };
                     episode.note(what, ended.at, Some(who));
                 }
+                let is_eviction = !matches!(acted.job.step, act::Step::Rung(_));
+                if let (Target::Pod { uid, .. }, true, true) =
+                    (&acted.job.target, is_eviction, ended.method != act::Method::DryRun)
+                {
+                    self.tell_cluster(uid, signal);
+                }
                 let mut assumes_freed = None;
                 if ended.method == act::Method::DryRun {
                     self.state.terminations().only_pretended(&acted.job.target);
@@ -158,6 +164,11 @@ impl Agent {
                     episode.note("not done", Boot::now(), Some(format!("{who}: {why}")));
                 }
                 self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
+                if let (Target::Pod { uid, .. }, false) =
+                    (&acted.job.target, is_rung || is_on_its_way)
+                {
+                    self.forget_for_cluster(uid);
+                }
                 let is_spared = matches!(
                     error,
                     NotDone::Refused(
@@ -199,7 +210,10 @@ impl Agent {
         for (terminations, outcome) in [(gone, Outcome::Exited), (stuck, Outcome::TimedOut)] {
             for departure in terminations {
                 match (&departure.target, outcome) {
-                    (Target::Pod { uid, .. }, Outcome::Exited) => self.stop_sandboxes(uid),
+                    (Target::Pod { uid, .. }, Outcome::Exited) => {
+                        self.tell_cluster_of_death(uid);
+                        self.stop_sandboxes(uid);
+                    }
                     (target, Outcome::Exited) => self.state.forget_removed(target),
                     (_, Outcome::TimedOut) => {}
                 }

@@ -1,6 +1,5 @@
 //! What the kernel told: taken into the state, reported where an operator wants to know, and answered by a look where it is urgent.
 
-use super::wake::Wakers;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use crate::report::{OomConstraint, Record};
@@ -13,9 +12,34 @@ const COUNTED_EVERY: Duration = Duration::from_millis(100);
 
 impl Agent {
     /// Takes in what the kernel told, and looks at the node when that is urgent.
-    pub(super) fn on_kernel(&mut self, batch: &mut Vec<KernelEvent>, wakers: &Wakers) {
+    pub(super) fn on_kernel(&mut self) {
+        let is_urgent = self.take_in_told();
+        self.look_for_losses();
+        let has_departures = self.state.has_departures();
+        if is_urgent || self.local_due || has_departures {
+            self.count();
+            self.look(false);
+        }
+    }
+
+    /// Takes in what the kernel has told by now, without waiting for more.
+    ///
+    /// A look does so after it has read the node: whoever took the memory that is gone was there before, and is known then.
+    /// In the other order an ebb that got no processor for a while finds the node short and the newcomer missing, and evicts
+    /// somebody else.
+    pub(super) fn hear_the_kernel(&mut self) {
+        if let Some(probes) = &mut self.probes {
+            probes.take_told(&mut self.told);
+        }
+        if !self.told.is_empty() {
+            self.take_in_told();
+        }
+    }
+
+    /// Takes in what the kernel told; returns whether the node is to be looked at for that.
+    fn take_in_told(&mut self) -> bool {
         let mut is_urgent = false;
-        for event in batch.drain(..) {
+        for event in std::mem::take(&mut self.told) {
             self.state.observe_kernel(&event);
             match event {
                 KernelEvent::OomKill {
@@ -70,12 +94,7 @@ impl Agent {
             }
         }
         self.may_have_lost = true;
-        self.look_for_losses(wakers);
-        let has_departures = self.state.has_departures();
-        if is_urgent || self.local_due || has_departures {
-            self.count(wakers);
-            self.look(false);
-        }
+        is_urgent
     }
 
     /// Has a kill by the kernel told, noted in the episodes that are open, and known to the next decision.
@@ -102,7 +121,7 @@ impl Agent {
     }
 
     /// Reads what the kernel side counts of each workload while something is near, in one batch.
-    pub(super) fn count(&mut self, wakers: &Wakers) {
+    pub(super) fn count(&mut self) {
         let is_near = self.quick_watches().any(|watch| watch.is_near() || watch.episode.is_some());
         // At the crossing nothing may delay the look.
         let is_imminent = self.quick_watches().any(super::Watch::is_imminent);
@@ -112,20 +131,20 @@ impl Agent {
             return;
         }
         self.counted = Some(now);
-        if let Some(totals) = wakers.totals() {
+        if let Some(totals) = self.probes.as_ref().and_then(|probes| probes.totals().ok()) {
             self.state.observe_totals(&totals, now);
         }
     }
 
     /// Compares the losses that the kernel side counted with what was known, at most once a second and only after records have come: a record is lost when a ring is full of others.
-    pub(super) fn look_for_losses(&mut self, wakers: &Wakers) {
+    pub(super) fn look_for_losses(&mut self) {
         let now = Boot::now();
         if !self.may_have_lost || now.since(self.lost_looked) < Duration::from_secs(1) {
             return;
         }
         self.lost_looked = now;
         self.may_have_lost = false;
-        let Some(lost) = wakers.lost() else { return };
+        let Some(lost) = self.probes.as_ref().and_then(|probes| probes.lost().ok()) else { return };
         let records = lost.total().saturating_sub(self.lost.total());
         if records > 0 {
             let kinds = lost_kinds(&lost, &self.lost);

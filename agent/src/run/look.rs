@@ -42,6 +42,7 @@ impl Agent {
         if !self.read_node() || self.pull_reflex() && !self.read_node() {
             return;
         }
+        self.hear_the_kernel();
         let Some(at) = self.state.reading().map(|r| r.at) else { return };
         let swap_total = self.state.reading().and_then(|reading| reading.memory.swap_total);
         // What the thresholds on swap are changes with its size.

@@ -11,6 +11,7 @@
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
 mod alarm;
+mod cluster;
 mod disk;
 mod episode;
 mod episodes;
@@ -35,7 +36,8 @@ use crate::act::{self, Actor, Crew, Jobs, Mode, Standby};
 use crate::cadence::{LONGEST, SHORTEST};
 use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
-use crate::config::{CgroupMode, Cgroups};
+use crate::cluster::{self as api_server, Connect};
+use crate::config::{CgroupMode, Cgroups, Contract, GuardBand};
 use crate::report::queue::{Dropped, Queue};
 use crate::report::service::ServiceManager;
 use crate::report::{Record, Reporter};
@@ -49,9 +51,10 @@ use crate::state::NodeState;
 use crate::state::rules::Rules;
 use crate::store::Memory;
 use anyhow::{Context as _, Result};
+use cluster::ClusterWatch;
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
-use ebb_probes::{Lost, Probes};
+use ebb_probes::{KernelEvent, Lost, Probes};
 use lag::{LagMonitor, Turn};
 use memory_pressure::Pressures;
 pub use reflex::{Arming, open as open_reflex};
@@ -104,10 +107,14 @@ pub struct Policy {
     pub measure: Measure,
     /// Protected, preferred, avoided workloads, and priorities.
     pub rules: Rules,
+    /// Which annotations of pods are honoured where.
+    pub contract: Contract,
     /// Nothing but pods may be ended.
     pub pods_only: bool,
     /// What is said about cgroups of pods.
     pub cgroups: Cgroups,
+    /// How the thresholds stand to those of the kubelet beside ebb; `None` without one.
+    pub guard_band: Option<GuardBand>,
     /// The configuration as text, for incident records.
     pub text: String,
 }
@@ -125,6 +132,8 @@ pub struct Setup {
     pub node_fs: Option<PathBuf>,
     /// The container runtime, where pods come from; `None` without one.
     pub runtime: Option<SessionSetup>,
+    /// The API server of the cluster that the node is of; `None` without one.
+    pub cluster: Option<Connect>,
     /// Where images are remembered across restarts; `None` to remember them only while running.
     pub state_dir: Option<PathBuf>,
     /// Where it is kept what has to be put back on cgroups that cannot carry a mark of it.
@@ -164,6 +173,7 @@ struct Desks {
     disk: disk::DiskWatch,
     config: reload::ConfigWatch,
     session: Option<session::Session>,
+    cluster: Option<api_server::Cluster>,
 }
 
 /// The agent at work.
@@ -176,6 +186,7 @@ struct Agent {
     watches: Vec<Watch>,
     disk: disk::DiskWatch,
     runtime: Option<RuntimeWatch>,
+    cluster: Option<ClusterWatch>,
     memory: Option<Memory>,
     mode: Mode,
     /// When everything was last decided on, disk and the runtime too.
@@ -196,6 +207,10 @@ struct Agent {
     service: ServiceManager,
     reconciler: Option<Reconciler>,
     start_reconciler: StartReconciler,
+    /// What the kernel tells; `None` without any, or when it is lost for good.
+    probes: Option<Probes>,
+    /// What it has told and was not taken in yet.
+    told: Vec<KernelEvent>,
     roots: Roots,
     /// When the node was last looked at, or that was tried.
     looked: Boot,
@@ -231,6 +246,9 @@ pub async fn run(mut setup: Setup) -> Result<()> {
             .context("cannot read the node's memory")
     };
     let standby = Arc::new(Standby::default());
+    if let Some(metrics) = setup.reporter.metrics() {
+        metrics.follow(&standby);
+    }
     let mut spares = Vec::new();
     for _ in 0..SPARES {
         spares.push(actor(setup.mode)?);
@@ -240,7 +258,6 @@ pub async fn run(mut setup: Setup) -> Result<()> {
         .context("cannot start the threads that act")?;
     let janitor = actor(setup.mode)?;
     let mut understudy = actor(Mode::DryRun)?;
-    let probes = setup.probes.take();
     let (readings, disk_inbox) = mpsc::channel(1);
     let dirs = setup.runtime.as_ref().map(|runtime| runtime.dirs.clone());
     let disk =
@@ -253,19 +270,32 @@ pub async fn run(mut setup: Setup) -> Result<()> {
         }
         None => None,
     };
+    let (told, cluster_inbox) = mpsc::channel(WAITING_NEWS);
+    let cluster = match setup.cluster.take() {
+        Some(connect) => {
+            let cluster = connect(Clock::anchored_now(), told);
+            Some(cluster.context("the API server")?)
+        }
+        None => None,
+    };
     let (reloaded, config_inbox) = mpsc::channel(1);
     let reload = std::mem::replace(&mut setup.reload, Reload::never());
     let config = reload::ConfigWatch::start(reload, reloaded)
         .context("cannot start the reader of the configuration")?;
-    let inboxes =
-        Inboxes { acted: inbox, disk: disk_inbox, news: news_inbox, config: config_inbox };
+    let inboxes = Inboxes {
+        acted: inbox,
+        disk: disk_inbox,
+        news: news_inbox,
+        cluster: cluster_inbox,
+        config: config_inbox,
+    };
     let trigger = std::mem::replace(&mut setup.trigger, Err(io::ErrorKind::Unsupported.into()));
     let in_force = std::mem::take(&mut setup.in_force);
     let mode = setup.mode;
     let memory = setup.state_dir.take();
-    let mut agent = Agent::new(setup, jobs, standby, Desks { disk, config, session })?;
+    let mut agent = Agent::new(setup, jobs, standby, Desks { disk, config, session, cluster })?;
     let bell = agent.pressures.bell();
-    let wakers = Wakers::new(probes, inboxes, trigger, bell, in_force, mode)?;
+    let wakers = Wakers::new(inboxes, trigger, bell, in_force, mode)?;
     if let Some(dir) = memory {
         agent.remember_in(&dir);
     }
@@ -288,12 +318,13 @@ impl Agent {
             layout,
             node_fs,
             runtime: _,
+            cluster: _,
             state_dir: _,
             steps_dir: _,
             mode,
             policy,
             reload: _,
-            probes: _,
+            probes,
             trigger: _,
             in_force: _,
             sweeper,
@@ -327,6 +358,7 @@ impl Agent {
             watches: Watch::all(),
             disk: desks.disk,
             runtime: desks.session.map(RuntimeWatch::new),
+            cluster: desks.cluster.map(ClusterWatch::new),
             memory: None,
             mode,
             whole_pass: None,
@@ -343,6 +375,8 @@ impl Agent {
             service,
             reconciler,
             start_reconciler,
+            probes,
+            told: Vec::new(),
             roots,
             looked: Boot::now(),
             wake_at: None,
@@ -362,7 +396,7 @@ impl Agent {
     }
 
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
-        self.state.tree_events_are_live(wakers.tells_tree(&self.roots));
+        self.state.tree_events_are_live(wakers.tells_tree(self.probes.as_ref(), &self.roots));
         self.look(true);
         let failed = self.warm_up(understudy);
         self.missing.extend(failed);
@@ -371,11 +405,18 @@ impl Agent {
         self.reporter.tell(&Record::Started {
             version: env!("CARGO_PKG_VERSION"),
             mode: wakers.mode(),
-            sources: wakers.live().into_iter().chain(self.state.swept()).collect(),
+            sources: wakers
+                .live(self.probes.as_ref())
+                .into_iter()
+                .chain(self.state.swept())
+                .collect(),
             unavailable: std::mem::take(&mut self.missing),
             thresholds: std::mem::take(&mut self.thresholds),
             workloads: self.state.workload_count(),
         });
+        if let Some(guard_band) = &self.policy.guard_band {
+            self.reporter.tell(&Record::KubeletThresholds(guard_band));
+        }
         let mode = match self.mode {
             Mode::Enforce => "enforcing",
             Mode::DryRun => "dry run",
@@ -384,7 +425,6 @@ impl Agent {
     }
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
-        let mut batch = Vec::new();
         let mut pace = LagMonitor::default();
         loop {
             self.ask_for_disk();
@@ -392,10 +432,10 @@ impl Agent {
             self.standby.beat(wait);
             self.service.alive(Boot::now());
             let due = Instant::now() + wait;
-            let event = wakers.wait(wait, &mut batch).await;
+            let event = wakers.wait(wait, &mut self.probes, &mut self.told).await;
             let (began, what) = (Instant::now(), event.what());
             match event {
-                Event::Kernel => self.on_kernel(&mut batch, &wakers),
+                Event::Kernel => self.on_kernel(),
                 Event::KernelLost(error) => {
                     self.state.tree_events_are_live(false);
                     let what = format!(
@@ -405,17 +445,18 @@ impl Agent {
                 }
                 Event::Disk(reading) => self.on_disk(reading),
                 Event::Runtime(news) => self.on_runtime(*news),
+                Event::Cluster(news) => self.on_cluster(*news),
                 Event::CgroupPressure => {
                     self.pressures.hear(Boot::now());
                     self.look(false);
                 }
                 Event::Pressure => {
-                    self.count(&wakers);
+                    self.count();
                     self.look(false);
                 }
                 Event::Tick => {
-                    self.on_tick(&wakers);
-                    self.count(&wakers);
+                    self.on_tick();
+                    self.count();
                     self.look(false);
                 }
                 Event::Acted(acted) => {
@@ -429,6 +470,7 @@ impl Agent {
                     self.hear_what_was_done(&mut wakers).await;
                     self.reconciler.iter().for_each(|reconciler| reconciler.end(LAST_WORDS));
                     self.store_open_episodes(why);
+                    self.leave_cluster().await;
                     self.tell_of_dropped_records();
                     self.reporter.tell(&Record::Stopping { why });
                     return;
@@ -436,7 +478,7 @@ impl Agent {
             }
             if self.look_due() <= Boot::now() {
                 // What is told all the time must not keep the timer from its turn.
-                self.count(&wakers);
+                self.count();
                 self.look(false);
             }
             let turn = Turn { due, began, ended: Instant::now(), what };
@@ -510,9 +552,9 @@ impl Agent {
         self.dropped.tell(&self.queue, |records| reporter.tell(&Record::Dropped { records }));
     }
 
-    fn on_tick(&mut self, wakers: &Wakers) {
+    fn on_tick(&mut self) {
         self.tell_of_dropped_records();
-        self.look_for_losses(wakers);
+        self.look_for_losses();
         self.look_for_a_stuck_configuration();
         self.tell_of_stuck_threads();
         self.tell_of_descriptors();

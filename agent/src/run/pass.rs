@@ -23,6 +23,7 @@ impl Agent {
     /// Decides on what is known at `at`, and sets it in motion.
     pub(super) fn pass(&mut self, at: Boot) {
         self.stop_waiting_for_images(at);
+        self.forget_refusals(at);
         self.read_stall();
         let mut extent = self.extent(at);
         let (mut snapshot, mut plan, mut next) = self.decide_on(at, extent);
@@ -46,6 +47,7 @@ impl Agent {
         for action in &plan.actions {
             self.take_step(action, at);
         }
+        self.tell_conditions(&plan, extent);
         self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
         let resort = self.last_resort(&snapshot);
@@ -187,9 +189,15 @@ impl Agent {
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
                 self.state.note_evicted(uid);
+                self.note_for_cluster(evict, uid);
+                let is_soft = evict.strength == Some(Strength::Soft);
+                if is_soft && self.evict_by_cluster(&evict.workload, &target, grace) {
+                    return;
+                }
             }
             // The runtime asks the containers to end, and knows how each wants to be asked. What is left at the deadline is killed without it.
             if step == Step::Terminate && self.stop_by_runtime(uid, grace) {
+                self.tell_cluster(uid, evict.signal);
                 return;
             }
         }

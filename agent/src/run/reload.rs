@@ -142,10 +142,16 @@ impl Agent {
                     errors: Vec::new(),
                     thresholds,
                 });
+                if let Some(guard_band) = &policy.guard_band
+                    && policy.guard_band != self.policy.guard_band
+                {
+                    self.reporter.tell(&Record::KubeletThresholds(guard_band));
+                }
                 self.configure_reconciler(&policy.cgroups);
                 self.watch_memory_pressure(policy.limits.memory_pressure());
                 self.leave_policy();
                 self.policy = policy;
+                self.judge_pods_anew();
                 for what in self.pressures.tell_of_missing() {
                     self.reporter.tell(&Record::Degraded { what });
                 }

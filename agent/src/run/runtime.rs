@@ -180,6 +180,7 @@ impl Agent {
                 }
                 self.state.observe_inventory(*inventory);
                 self.stop_left_sandboxes(at);
+                self.kill_what_was_restarted();
                 self.settle(|collecting| {
                     collecting.listed |= collecting.done.is_some_and(|done| at >= done);
                 });

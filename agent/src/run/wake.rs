@@ -4,12 +4,13 @@ use super::alarm::Alarm;
 use super::reload::Reloaded;
 use super::session::News;
 use crate::act::{Acted, Mode};
+use crate::cluster::ClusterNews;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
-use ebb_probes::{Fact, KernelEvent, Lost, ProbeState, Probes, RingError, Totals};
+use ebb_probes::{Fact, KernelEvent, ProbeState, Probes, RingError};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) enum Event {
     Disk(DiskReading),
     /// The container runtime, or what was asked of it.
     Runtime(Box<News>),
+    /// The API server, or what it was told.
+    Cluster(Box<ClusterNews>),
     /// Tasks stall for memory.
     Pressure,
     /// Tasks of a cgroup that is watched for it stall for memory.
@@ -57,6 +60,7 @@ impl Event {
             Self::Kernel | Self::KernelLost(_) => "taking in kernel events",
             Self::Disk(_) => "a decision about disk",
             Self::Runtime(_) => "taking in news of the container runtime",
+            Self::Cluster(_) => "taking in news of the API server",
             Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
             Self::Reload | Self::Reloaded(_) => "a new configuration",
             Self::Shutdown(_) => "the end",
@@ -69,12 +73,12 @@ pub(super) struct Inboxes {
     pub(super) acted: Receiver<Acted>,
     pub(super) disk: Receiver<DiskReading>,
     pub(super) news: Receiver<News>,
+    pub(super) cluster: Receiver<ClusterNews>,
     pub(super) config: Receiver<Reloaded>,
 }
 
 /// All sources of events.
 pub(super) struct Wakers {
-    probes: Option<Probes>,
     inboxes: Inboxes,
     trigger: Option<AsyncFd<Trigger>>,
     /// Rung by the triggers on cgroups.
@@ -96,7 +100,6 @@ impl Wakers {
     /// # Errors
     /// When signals cannot be received, for then the agent could not be stopped in order, or when there is no timer.
     pub(super) fn new(
-        probes: Option<Probes>,
         inboxes: Inboxes,
         trigger: io::Result<Trigger>,
         bell: Arc<Notify>,
@@ -116,7 +119,6 @@ impl Wakers {
         };
         let on = |kind| signal(kind).context("cannot receive signals");
         Ok(Self {
-            probes,
             inboxes,
             trigger,
             bell,
@@ -131,14 +133,19 @@ impl Wakers {
         })
     }
 
-    /// Waits for the next event, at most `wait`. What the kernel told is appended to `batch`.
-    pub(super) async fn wait(&mut self, wait: Duration, batch: &mut Vec<KernelEvent>) -> Event {
+    /// Waits for the next event, at most `wait`. What the kernel told by `probes` is appended to `batch`.
+    pub(super) async fn wait(
+        &mut self,
+        wait: Duration,
+        probes: &mut Option<Probes>,
+        batch: &mut Vec<KernelEvent>,
+    ) -> Event {
         if std::mem::take(&mut self.is_to_be_lost) {
             let source = io::Error::other("EBB_TEST_KERNEL_LOST asks for it");
             return Event::KernelLost(RingError::Wait { name: "events", source });
         }
-        let Self { probes, inboxes, trigger, bell, alarm, hangup, terminate, interrupt, .. } = self;
-        let Inboxes { acted, disk, news, config } = inboxes;
+        let Self { inboxes, trigger, bell, alarm, hangup, terminate, interrupt, .. } = self;
+        let Inboxes { acted, disk, news, cluster, config } = inboxes;
         let event = tokio::select! {
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
             _ = interrupt.recv() => Event::Shutdown("SIGINT"),
@@ -151,12 +158,13 @@ impl Wakers {
             () = bell.notified() => Event::CgroupPressure,
             Some(reading) = disk.recv() => Event::Disk(reading),
             Some(news) = news.recv() => Event::Runtime(Box::new(news)),
+            Some(news) = cluster.recv() => Event::Cluster(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
             Some(reloaded) = config.recv() => Event::Reloaded(Box::new(reloaded)),
             () = alarm.after(wait) => Event::Tick,
         };
         if matches!(event, Event::KernelLost(_)) {
-            self.probes = None;
+            *probes = None;
         }
         event
     }
@@ -177,9 +185,9 @@ impl Wakers {
     }
 
     /// What tells of what, for people.
-    pub(super) fn live(&self) -> Vec<String> {
+    pub(super) fn live(&self, probes: Option<&Probes>) -> Vec<String> {
         let mut live = Vec::new();
-        if let Some(probes) = &self.probes {
+        if let Some(probes) = probes {
             let attached = probes.status().iter().filter(|p| p.state == ProbeState::Attached);
             let facts: BTreeSet<Fact> = attached.map(|p| p.feeds).collect();
             let names: Vec<String> = facts.iter().map(|fact| fact_name(*fact)).collect();
@@ -203,11 +211,11 @@ impl Wakers {
     }
 
     /// Whether kernel events tell of every change to the cgroup tree that is mounted at the root.
-    pub(super) fn tells_tree(&self, roots: &Roots) -> bool {
+    pub(super) fn tells_tree(&self, probes: Option<&Probes>, roots: &Roots) -> bool {
         if self.is_to_be_lost {
             return true;
         }
-        let Some(probes) = &self.probes else { return false };
+        let Some(probes) = probes else { return false };
         let facts = [
             Fact::CgroupsCreated,
             Fact::CgroupsRemoved,
@@ -217,16 +225,6 @@ impl Wakers {
         // Paths in events start at the hierarchy's own root; below another root they would name nothing.
         let is_whole = id_at(&roots.cgroup) == Some(ROOT_CGROUP);
         is_whole && facts.into_iter().all(|fact| probes.tells(fact))
-    }
-
-    /// What the kernel side lost so far; `None` without probes, or when it cannot be told.
-    pub(super) fn lost(&self) -> Option<Lost> {
-        self.probes.as_ref()?.lost().ok()
-    }
-
-    /// What the kernel side counted so far.
-    pub(super) fn totals(&self) -> Option<Totals> {
-        self.probes.as_ref()?.totals().ok()
     }
 }
 

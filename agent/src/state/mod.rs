@@ -641,6 +641,17 @@ impl NodeState {
         all
     }
 
+    /// What runs of the pod `uid` and was started since the rest of it was killed here.
+    #[must_use]
+    pub fn started_since(&self, uid: &str) -> Option<Target> {
+        let mut payloads = self.payloads(uid);
+        payloads.retain(|payload| {
+            let is_old = self.terminations.has(payload.id) || self.terminations.had(payload.id);
+            !is_old && !self.is_protected(payload)
+        });
+        (!payloads.is_empty()).then(|| Target::Pod { uid: uid.to_owned(), payloads })
+    }
+
     /// Notes that ebb ends this pod: what is left of it when it has ended may go.
     pub fn note_evicted(&mut self, uid: &str) {
         let payloads = self.payloads(uid);

@@ -370,8 +370,9 @@ impl Pods {
             workload.stats = self.stats(known, of, snapshot.taken_at, clock);
             self.add_volumes(&mut workload);
             let runs = of.filter(|usage| usage.has_payload);
+            let annotated = workload.protected;
             workload.protected = match runs {
-                Some(usage) => usage.protected.filter(|_| !usage.has_candidate),
+                Some(usage) => usage.protected.filter(|_| !usage.has_candidate).or(annotated),
                 None => Some(ProtectedReason::NothingRuns),
             };
             workload.local_limit = of.and_then(|usage| usage.local_limit);

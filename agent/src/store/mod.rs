@@ -10,6 +10,7 @@
 
 mod attempts;
 mod memory;
+mod outbox;
 
 use crate::state::Evicted;
 use crate::threads::contain;
@@ -17,6 +18,7 @@ use attempts::Attempt;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
 pub use memory::Memory;
+pub use outbox::OutboxFile;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Clients that make or delete at the same time.
 const CLIENTS: usize = 4;
+/// Clients that do a collector's work, where there is none.
+const HANDS: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What is deleted.
@@ -22,6 +24,14 @@ pub(crate) enum Case {
     Chains(Policy),
     /// One ConfigMap that owns many.
     FanOut(Policy),
+}
+
+/// Who deletes what the owners leave behind.
+pub(crate) enum By<'a> {
+    /// A collector, which has to find out.
+    Collector(&'a mut Running),
+    /// Clients that know what is there and watch nothing: what the control plane takes for the writes alone.
+    Hands,
 }
 
 /// In this order.
@@ -41,6 +51,9 @@ pub(crate) struct Taken {
     /// Of the collector, for each object that it had to delete or, in the case of `orphan`, to release.
     pub(crate) requests: f64,
     pub(crate) unrelated: Latency,
+    /// Processor time for each object that it had to delete or release, in milliseconds: of the API server and etcd, and of the collector.
+    pub(crate) plane: f64,
+    pub(crate) own: f64,
 }
 
 impl Case {
@@ -60,52 +73,44 @@ impl Case {
 }
 
 /// Makes what is to be deleted, lets the collector come to rest, and deletes it.
-pub(crate) fn measure(
-    case: Case,
-    count: usize,
-    running: &mut Running,
-    plane: &Plane,
-) -> Result<Taken> {
+pub(crate) fn measure(case: Case, count: usize, mut by: By<'_>, plane: &Plane) -> Result<Taken> {
     let api = plane.api(User::Admin)?;
     let made =
         api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
     let namespace = text(&made, "name")?;
     let paths = Paths::of(&namespace);
-    let owners = match case {
-        Case::Chains(_) => {
-            let made = in_parallel(count, |number| chain(&api, &paths, number));
-            made.map(|_| (0..count).map(|n| format!("{}/d{n}", paths.deployments)).collect())?
-        }
-        Case::FanOut(_) => {
-            let owner = api.create(&paths.configmaps, &json!({"metadata": {"name": "owner"}}))?;
-            in_parallel(count, |number| {
-                let dependent = owned(&format!("c{number}"), "v1", "ConfigMap", &owner)?;
-                api.create(&paths.configmaps, &dependent).map(drop)
-            })?;
-            vec![format!("{}/owner", paths.configmaps)]
-        }
-    };
-    // What is asked of it now is done after everything that it has still to do.
-    running.collects(&api)?;
+    let owners = make(case, count, &api, &paths)?;
+    if let By::Collector(running) = &mut by {
+        // What is asked of it now is done after everything that it has still to do.
+        running.collects(&api)?;
+    }
     thread::sleep(Duration::from_secs(1));
     let before = counts::requests(&api)?;
-    let options = case.policy().options();
+    let used = (plane.processor_time()?, own(&by)?);
     let mut seconds = 0.0;
     let unrelated = probe::during(&api, || {
         let begun = Instant::now();
-        in_parallel(owners.len(), |number| api.delete(&owners[number], &options))?;
-        wait::until_some(
-            PATIENCE,
-            || format!("{} are gone", case.name()),
-            || {
-                running.runs()?;
-                Ok(paths.are_empty(&api, case)?.then_some(()))
-            },
-        )?;
+        match &mut by {
+            By::Collector(running) => {
+                let options = case.policy().options();
+                in_parallel(CLIENTS, owners.len(), |number| api.delete(&owners[number], &options))?;
+                wait::until_some(
+                    PATIENCE,
+                    || format!("{} are gone", case.name()),
+                    || {
+                        running.runs()?;
+                        Ok(paths.are_empty(&api, case)?.then_some(()))
+                    },
+                )?;
+            }
+            By::Hands => hands::delete(case, count, &api, &paths)?,
+        }
         seconds = begun.elapsed().as_secs_f64();
         Ok(())
     })?;
+    let used = (plane.processor_time()? - used.0, own(&by)? - used.1);
     let requests = counts::requests(&api)? - before - owners.len() as u64;
+    ensure!(paths.are_empty(&api, case)?, "{}: something is left", case.name());
     if case.policy() == Policy::Orphan {
         are_released(&api, &paths, count)?;
         for kind in ["pods", "replicasets"] {
@@ -117,8 +122,100 @@ pub(crate) fn measure(
         Case::Chains(_) => count * 2,
     };
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    let requests = requests as f64 / acted_on as f64;
-    Ok(Taken { seconds, requests, unrelated })
+    let (requests, each) = (requests as f64 / acted_on as f64, 1_000.0 / acted_on as f64);
+    Ok(Taken { seconds, requests, unrelated, plane: used.0 * each, own: used.1 * each })
+}
+
+/// How long an unrelated client's reads take while the same clients delete owners of nothing, and no collector runs.
+pub(crate) fn alone(count: usize, plane: &Plane) -> Result<Latency> {
+    let api = plane.api(User::Admin)?;
+    let made =
+        api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
+    let paths = Paths::of(&text(&made, "name")?);
+    in_parallel(CLIENTS, count, |number| deployment(&api, &paths, number).map(drop))?;
+    thread::sleep(Duration::from_secs(1));
+    probe::during(&api, || {
+        in_parallel(CLIENTS, count, |number| {
+            api.delete(&format!("{}/d{number}", paths.deployments), &Policy::Background.options())
+        })
+    })
+}
+
+fn own(by: &By<'_>) -> Result<f64> {
+    match by {
+        By::Collector(running) => running.processor_time(),
+        By::Hands => Ok(0.0),
+    }
+}
+
+/// Makes everything, and returns the paths of the owners.
+fn make(case: Case, count: usize, api: &Api, paths: &Paths) -> Result<Vec<String>> {
+    match case {
+        Case::Chains(_) => {
+            in_parallel(CLIENTS, count, |number| chain(api, paths, number))?;
+            Ok((0..count).map(|n| format!("{}/d{n}", paths.deployments)).collect())
+        }
+        Case::FanOut(_) => {
+            let owner = api.create(&paths.configmaps, &json!({"metadata": {"name": "owner"}}))?;
+            in_parallel(CLIENTS, count, |number| {
+                let dependent = owned(&format!("c{number}"), "v1", "ConfigMap", &owner)?;
+                api.create(&paths.configmaps, &dependent).map(drop)
+            })?;
+            Ok(vec![format!("{}/owner", paths.configmaps)])
+        }
+    }
+}
+
+/// The requests that a collector would have to send, by clients who know them.
+mod hands {
+    use super::{Case, HANDS, Paths, in_parallel};
+    use anyhow::Result;
+    use ebb_cluster_tests::api::{Api, Policy};
+    use serde_json::json;
+
+    pub(super) fn delete(case: Case, count: usize, api: &Api, paths: &Paths) -> Result<()> {
+        let Paths { deployments, replicasets, pods, configmaps } = paths;
+        let policy = case.policy();
+        let delete = |path: &str, name: &str, policy: Policy| {
+            api.delete(&format!("{path}/{name}"), &policy.options())
+        };
+        let patch = |path: &str, name: &str, key: &str| {
+            let patch = json!({ "metadata": { key: [] } });
+            api.merge(&format!("{path}/{name}"), &patch).map(drop)
+        };
+        match case {
+            Case::Chains(_) => in_parallel(HANDS, count, |number| {
+                let [d, r, p] = ["d", "r", "p"].map(|of| format!("{of}{number}"));
+                delete(deployments, &d, policy)?;
+                match policy {
+                    Policy::Orphan => patch(replicasets, &r, "ownerReferences")?,
+                    Policy::Foreground => {
+                        delete(replicasets, &r, policy)?;
+                        delete(pods, &p, Policy::Background)?;
+                        patch(replicasets, &r, "finalizers")?;
+                    }
+                    Policy::Background | Policy::Unsaid => {
+                        delete(replicasets, &r, policy)?;
+                        delete(pods, &p, policy)?;
+                    }
+                }
+                if matches!(policy, Policy::Orphan | Policy::Foreground) {
+                    patch(deployments, &d, "finalizers")?;
+                }
+                Ok(())
+            }),
+            Case::FanOut(_) => {
+                delete(configmaps, "owner", policy)?;
+                in_parallel(HANDS, count, |number| {
+                    delete(configmaps, &format!("c{number}"), Policy::Background)
+                })?;
+                if policy == Policy::Foreground {
+                    patch(configmaps, "owner", "finalizers")?;
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 struct Paths {
@@ -166,18 +263,29 @@ fn are_released(api: &Api, paths: &Paths, count: usize) -> Result<()> {
     Ok(())
 }
 
-fn chain(api: &Api, paths: &Paths, number: usize) -> Result<()> {
+fn deployment(api: &Api, paths: &Paths, number: usize) -> Result<Value> {
+    let deployment =
+        json!({"metadata": {"name": format!("d{number}")}, "spec": replicated(number)});
+    api.create(&paths.deployments, &deployment)
+}
+
+fn replicated(number: usize) -> Value {
     let labels = json!({"app": format!("a{number}")});
-    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
-    let template = json!({"metadata": {"labels": labels}, "spec": pod});
-    let spec = json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": template});
-    let deployment = json!({"metadata": {"name": format!("d{number}")}, "spec": spec});
-    let deployment = api.create(&paths.deployments, &deployment)?;
+    let template = json!({"metadata": {"labels": labels}, "spec": pod()});
+    json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": template})
+}
+
+fn pod() -> Value {
+    json!({"containers": [{"name": "c", "image": "i"}]})
+}
+
+fn chain(api: &Api, paths: &Paths, number: usize) -> Result<()> {
+    let deployment = deployment(api, paths, number)?;
     let mut replicaset = owned(&format!("r{number}"), "apps/v1", "Deployment", &deployment)?;
-    replicaset["spec"] = spec;
+    replicaset["spec"] = replicated(number);
     let replicaset = api.create(&paths.replicasets, &replicaset)?;
     let mut of_it = owned(&format!("p{number}"), "apps/v1", "ReplicaSet", &replicaset)?;
-    of_it["spec"] = pod;
+    of_it["spec"] = pod();
     api.create(&paths.pods, &of_it).map(drop)
 }
 
@@ -193,7 +301,11 @@ fn text(object: &Value, key: &str) -> Result<String> {
     text.map(str::to_owned).with_context(|| format!("an object without {key}"))
 }
 
-fn in_parallel(count: usize, what: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+fn in_parallel(
+    clients: usize,
+    count: usize,
+    what: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         let work = || -> Result<()> {
@@ -205,7 +317,7 @@ fn in_parallel(count: usize, what: impl Fn(usize) -> Result<()> + Sync) -> Resul
                 what(number)?;
             }
         };
-        let workers: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..clients).map(|_| scope.spawn(work)).collect();
         for worker in workers {
             worker.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
         }

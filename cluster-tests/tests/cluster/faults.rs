@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::world::{Made, World, blocking, items, to};
 use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Policy::{Background, Foreground, Orphan};
+use ebb_cluster_tests::api::never;
 use ebb_cluster_tests::collector::{ALONE, Collector, Running};
 use ebb_cluster_tests::proxy::{Asked, Fate, Proxy};
 use ebb_cluster_tests::wait;
@@ -526,8 +527,7 @@ fn skewed_lease(session: &Session) -> Result<()> {
     let proxy = session.with_plane(Proxy::start)?;
     let lease = format!("--lease-namespace={}", world.namespace);
     let mut ebb = session.with_plane(|p| Running::through("ebb", p, &proxy, &[&lease]))?;
-    let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"});
-    world.make("garbage", &[never])?;
+    world.make("garbage", &[never(&world.namespace)])?;
     let path = format!("{leases}/ebb-controller");
     // Renewed every second by a clock decades behind: it has expired by its times, and is held all the same.
     let is_ready = AtomicBool::new(false);

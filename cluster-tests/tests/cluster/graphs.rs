@@ -4,10 +4,12 @@
 //! `EBB_SEED` makes the same again.
 //!
 //! Left out is what requests in parallel decide, under kube-controller-manager too: in the foreground, references that do
-//! not block; under a finalizer `orphan`, dependents with two owners; in cycles, finalizers of others.
+//! not block, and finalizers of others on what has two owners; under a finalizer `orphan`, dependents with two owners;
+//! in cycles, finalizers of others.
 use crate::Alone;
 use crate::kinds::Kind;
-use crate::random::{OBJECTS, Operation, Play, Reference, Sequence, all, name, seed};
+use crate::random::{Play, all, seed};
+use crate::sequence::{OBJECTS, Operation, Reference, Sequence, name};
 use crate::session::Session;
 use crate::world::KEEP;
 use anyhow::{Context, Result, ensure};
@@ -151,7 +153,8 @@ fn graph(random: &mut Rng) -> Graph {
         random.shuffle(&mut before);
         let owners = before.into_iter().take(count).map(|to| reference(random, to)).collect();
         let mut finalizers = Vec::new();
-        if !is_cyclic && random.u8(..100) < 10 {
+        let is_held_up_by_chance = policy == Policy::Foreground && count > 1;
+        if !is_cyclic && !is_held_up_by_chance && random.u8(..100) < 10 {
             finalizers.push(KEEP);
         }
         if is_tree && !is_cyclic && random.u8(..100) < 10 {

@@ -3,17 +3,20 @@
 //! ```text
 //! kcm::…           each case under kube-controller-manager
 //! ebb::…           the same cases under ebb
-//! together::…      random sequences under one and then the other; what ebb does in observe mode, and under faults
+//! together::…      random sequences under one and then the other; what ebb does in observe mode, and under faults; the calls of a node's agent
 //! ```
 //! One control plane serves all; only one collector runs at a time, and each case has a namespace of its own.
 //! Run by `cargo xtask cluster`, which makes the programs; words behind `--` choose cases and options as usual.
+mod deploy;
 mod faults;
 mod graphs;
 mod kinds;
+mod node_calls;
 mod observe;
 mod owners;
 mod pods;
 mod random;
+mod sequence;
 mod session;
 mod shrink;
 mod state;
@@ -69,6 +72,8 @@ fn main() -> ExitCode {
     alone.push((graphs::TEST, false));
     alone.push((pods::LIMITS, false));
     alone.extend(observe::TESTS.map(|test| (test, false)));
+    alone.extend(node_calls::TESTS.map(|test| (test, false)));
+    alone.extend(deploy::TESTS.map(|test| (test, false)));
     alone.extend(faults::TESTS.map(|test| (test, false)));
     let trial = |((name, run), is_ignored): (Alone, bool)| {
         let session = Arc::clone(&session);

@@ -4,6 +4,7 @@ use crate::kinds::Kind;
 use crate::session::Session;
 use crate::world::items;
 use anyhow::{Result, ensure};
+use ebb_cluster_tests::api::never;
 use ebb_cluster_tests::collector::Running;
 use ebb_cluster_tests::wait;
 use serde_json::{Value, json};
@@ -20,8 +21,8 @@ fn sends_no_write(session: &Session) -> Result<()> {
     session.stop()?;
     let api = session.api()?;
     let namespace = session.namespace(&api)?;
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"});
-    let dependent = json!({"metadata": {"name": GARBAGE[0], "ownerReferences": [owner]}});
+    let owners = [never(&namespace)];
+    let dependent = json!({"metadata": {"name": GARBAGE[0], "ownerReferences": owners}});
     api.create(&Kind::ConfigMap.path(&namespace), &dependent)?;
     let mut pod = Kind::Pod.body();
     pod["metadata"] = json!({"name": GARBAGE[1]});

@@ -4,6 +4,7 @@ use crate::kinds::{self, Kind};
 use crate::world::{KEEP, Made, World, blocking, to, with};
 use anyhow::Result;
 use ebb_cluster_tests::api::Policy::{Background, Foreground, Orphan, Unsaid};
+use ebb_cluster_tests::api::never;
 use serde_json::{Value, json};
 
 pub(crate) const CASES: [Case; 31] = [
@@ -117,9 +118,8 @@ fn orphan_finalizer_overruled(world: &World) -> Result<()> {
 }
 
 fn absent(world: &World) -> Result<()> {
-    let a = world.make("a", &[])?;
-    let never = with(to(&a), "name", &json!("never"));
-    world.make("b", &[with(never, "uid", &json!("never"))])?;
+    world.make("a", &[])?;
+    world.make("b", &[never(&world.namespace)])?;
     world.stays(&["a"])
 }
 

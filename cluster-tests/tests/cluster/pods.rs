@@ -65,7 +65,7 @@ fn limits(session: &Session) -> Result<()> {
     let options = [
         "--terminated-pods-per-namespace=3",
         "--terminated-pods-per-owner=1",
-        "--evicted-pod-age=3s",
+        "--terminated-pod-age-by-reason=Evicted=3s",
         "--keep-failed-pods-of-jobs",
     ];
     let ebb = session.with_plane(|plane| Running::with(plane, &options))?;

@@ -5,62 +5,32 @@
 //! after each step. `EBB_SEED` plays the same again, `EBB_SEQUENCES` says how many.
 use crate::Alone;
 use crate::kinds::Kind;
+use crate::sequence::{ABROAD, OBJECTS, Operation, Reference, STEPS, Sequence, name, sequence};
 use crate::session::Session;
 use crate::shrink;
 use crate::state;
-use crate::world::{KEEP, items};
+use crate::world::items;
 use anyhow::{Context, Result, bail, ensure};
-use ebb_cluster_tests::api::{Api, Policy};
+use ebb_cluster_tests::api::{Api, Policy, never};
 use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::wait;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) const TEST: Alone = ("random_sequences_end_alike", end_alike);
 
 const SEQUENCES: usize = 500;
-const STEPS: usize = 9;
-/// The objects that there may be, by their kind.
-pub(crate) const OBJECTS: [Kind; 9] = [
-    Kind::ConfigMap,
-    Kind::Secret,
-    Kind::Gadget,
-    Kind::ConfigMap,
-    Kind::Pod,
-    Kind::Gadget,
-    Kind::ConfigMap,
-    Kind::Secret,
-    Kind::ConfigMap,
-];
-/// A sequence is about so many of them: few, so that they meet.
-const ABOUT: usize = 5;
 const KINDS: [Kind; 4] = [Kind::ConfigMap, Kind::Secret, Kind::Gadget, Kind::Pod];
-const FINALIZERS: [(&str, f64); 3] = [(KEEP, 0.2), ("orphan", 0.12), ("foregroundDeletion", 0.08)];
 /// Until a collector has done what one step of all sequences gives it to do.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 /// Requests at once.
 const CLIENTS: usize = 8;
 const SEQUENCE: &str = "tests.ebb.dev/sequence";
 
-/// Which object, and whether the reference to it blocks.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reference {
-    pub(crate) to: usize,
-    pub(crate) blocks: bool,
-}
+const INVALID: &str = "OwnerRefInvalidNamespace";
 
-#[derive(Debug, Clone)]
-pub(crate) enum Operation {
-    Create { at: usize, owners: Vec<Reference>, finalizers: Vec<&'static str> },
-    Delete { at: usize, policy: Policy },
-    SetOwners { at: usize, owners: Vec<Reference> },
-    SetFinalizers { at: usize, finalizers: Vec<&'static str> },
-}
-
-pub(crate) type Sequence = Vec<Operation>;
 /// After each step: how the operation was answered, and a line for each object that is left.
 pub(crate) type Trace = Vec<Vec<String>>;
 
@@ -111,8 +81,14 @@ pub(crate) fn play_both(session: &Session, sequences: &[Sequence]) -> Result<[Ve
 /// Sequences on their way, each in its namespace.
 pub(crate) struct Play<'a> {
     api: Api,
-    run: String,
+    run: Run,
     actors: Vec<Actor<'a>>,
+}
+
+/// What all sequences of a run share: a namespace, and an object in it.
+struct Run {
+    namespace: String,
+    abroad: Value,
 }
 
 pub(crate) struct Actor<'a> {
@@ -131,13 +107,19 @@ impl<'a> Play<'a> {
     ) -> Result<Self> {
         session.run(collector)?;
         let api = session.api()?;
-        let run = session.namespace(&api)?;
+        let namespace = session.namespace(&api)?;
+        let path = Kind::ConfigMap.path(&namespace);
+        let abroad = api.create(&path, &json!({"metadata": {"name": "abroad"}}))?;
+        let run = Run { namespace, abroad };
         let actor = |sequence| {
             let namespace = session.namespace(&api)?;
             Ok(Actor { sequence, namespace, uids: Default::default(), trace: vec![] })
         };
         let actors = sequences.iter().map(actor).collect::<Result<_>>()?;
-        Ok(Self { api, run, actors })
+        let play = Self { api, run, actors };
+        // The collector is to know the object abroad before anything refers to it.
+        play.collects()?;
+        Ok(play)
     }
 
     /// Does all operations of each sequence, and waits until nothing changes any more; returns all objects then.
@@ -188,6 +170,11 @@ impl<'a> Play<'a> {
                 let lines = left.remove(&actor.namespace).unwrap_or_default();
                 actor.trace[step].extend(lines);
             }
+        }
+        let mut warned = self.warnings()?;
+        for actor in &mut self.actors {
+            let lines = warned.remove(&actor.namespace).unwrap_or_default();
+            actor.trace.last_mut().into_iter().for_each(|last| last.extend(lines.clone()));
         }
         self.clear()?;
         Ok(self.actors.into_iter().map(|actor| actor.trace).collect())
@@ -244,32 +231,80 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Waits until nothing changes while an object that is garbage is made and collected; what is left.
+    /// Waits until nothing changes while garbage of every kind is made and collected, twice; what is left.
+    ///
+    /// Each kind has a watch of its own, which may be behind the others': that its garbage goes proves that the
+    /// collector has seen all that was done to its objects before.
     fn settle(&self) -> Result<Vec<(Kind, Value)>> {
         let mut before = self.objects()?;
+        let mut unchanged = 0;
         wait::until_some(
             SETTLES_IN,
             || "nothing changes any more".into(),
             || {
                 self.collects()?;
                 let now = self.objects()?;
-                let is_settled = now == before;
+                unchanged = if now == before { unchanged + 1 } else { 0 };
                 before = now;
-                Ok(is_settled.then(|| before.clone()))
+                Ok((unchanged == 2).then(|| before.clone()))
+            },
+        )
+    }
+
+    /// Which objects an Event says to have an owner in another namespace, by namespace.
+    ///
+    /// Events are written behind what they are about: those of an object that is made last come last.
+    fn warnings(&self) -> Result<BTreeMap<String, BTreeSet<String>>> {
+        let owners = [self.run.reference(false)];
+        let last = json!({"metadata": {"name": "last", "ownerReferences": owners}});
+        let namespace = self.actors.last().map_or(&self.run.namespace, |actor| &actor.namespace);
+        self.api.create(&Kind::Secret.path(namespace), &last)?;
+        let mut before = None;
+        wait::until_some(
+            SETTLES_IN,
+            || "all Events are written".into(),
+            || {
+                let path = format!("/api/v1/events?fieldSelector=reason%3D{INVALID}");
+                let events = self.api.get(&path)?;
+                let mut now: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+                for event in items(&events) {
+                    let about = &event["involvedObject"];
+                    let [of, name] = [&about["namespace"], &about["name"]]
+                        .map(|text| text.as_str().unwrap_or_default().to_owned());
+                    now.entry(of).or_default().insert(format!("{INVALID} {name}"));
+                }
+                let last = format!("{INVALID} last");
+                let is_last = now.get_mut(namespace).is_some_and(|all| all.remove(&last));
+                let is_whole = is_last && before.as_ref() == Some(&now);
+                before = Some(now.clone());
+                Ok(is_whole.then_some(now))
             },
         )
     }
 
     fn collects(&self) -> Result<()> {
-        let path = Kind::Secret.path(&self.run);
-        let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "never", "uid": "never"});
-        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [owner]}});
-        let made = self.api.create(&path, &garbage)?;
-        let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+        let owners = [never(&self.run.namespace)];
+        let mut paths = Vec::new();
+        for kind in KINDS {
+            let mut garbage = kind.body();
+            garbage["apiVersion"] = json!(kind.api_version());
+            garbage["kind"] = json!(kind.name());
+            garbage["metadata"] = json!({"generateName": "garbage-", "ownerReferences": owners});
+            let made = self.api.create(&kind.path(&self.run.namespace), &garbage)?;
+            let name = made["metadata"]["name"].as_str().unwrap_or_default();
+            paths.push(format!("{}/{name}", kind.path(&self.run.namespace)));
+        }
         wait::until_some(
             SETTLES_IN,
             || "garbage is collected".into(),
-            || Ok((self.api.ask("GET", &path, None)?.0 == 404).then_some(())),
+            || {
+                for path in &paths {
+                    if self.api.ask("GET", path, None)?.0 != 404 {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(()))
+            },
         )
     }
 
@@ -277,7 +312,8 @@ impl<'a> Play<'a> {
     fn objects(&self) -> Result<Vec<(Kind, Value)>> {
         let mut objects = Vec::new();
         for kind in KINDS {
-            let path = format!("{}?labelSelector={SEQUENCE}={}", kind.everywhere(), self.run);
+            let path =
+                format!("{}?labelSelector={SEQUENCE}={}", kind.everywhere(), self.run.namespace);
             let list = self.api.get(&path)?;
             objects.extend(items(&list).map(|object| (kind, object.clone())));
         }
@@ -302,9 +338,19 @@ impl<'a> Play<'a> {
     }
 }
 
+impl Run {
+    /// To the object abroad.
+    fn reference(&self, blocks: bool) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "abroad",
+            "uid": self.abroad["metadata"]["uid"], "blockOwnerDeletion": blocks,
+        })
+    }
+}
+
 impl Actor<'_> {
     /// Does one operation; how it was answered.
-    fn operate(&mut self, api: &Api, run: &str, operation: &Operation) -> Result<u16> {
+    fn operate(&mut self, api: &Api, run: &Run, operation: &Operation) -> Result<u16> {
         let path = |at: usize| format!("{}/{}", OBJECTS[at].path(&self.namespace), name(at));
         let (answer, _) = match operation {
             Operation::Create { at, owners, finalizers } => {
@@ -313,8 +359,8 @@ impl Actor<'_> {
                 object["apiVersion"] = json!(kind.api_version());
                 object["kind"] = json!(kind.name());
                 object["metadata"] = json!({
-                    "name": name(*at), "labels": {SEQUENCE: run},
-                    "ownerReferences": self.references(owners), "finalizers": finalizers,
+                    "name": name(*at), "labels": {SEQUENCE: run.namespace},
+                    "ownerReferences": self.references(run, owners), "finalizers": finalizers,
                 });
                 let (status, made) = api.ask("POST", &kind.path(&self.namespace), Some(&object))?;
                 if status == 201 {
@@ -326,7 +372,7 @@ impl Actor<'_> {
                 api.ask("DELETE", &path(*at), Some(&policy.options()))?
             }
             Operation::SetOwners { at, owners } => {
-                let patch = json!({"metadata": {"ownerReferences": self.references(owners)}});
+                let patch = json!({"metadata": {"ownerReferences": self.references(run, owners)}});
                 api.ask("PATCH", &path(*at), Some(&patch))?
             }
             Operation::SetFinalizers { at, finalizers } => {
@@ -337,9 +383,12 @@ impl Actor<'_> {
         Ok(answer)
     }
 
-    fn references(&self, owners: &[Reference]) -> Vec<Value> {
+    fn references(&self, run: &Run, owners: &[Reference]) -> Vec<Value> {
         let reference = |&Reference { to, blocks }: &Reference| {
-            let never = format!("never-{to}");
+            if to == ABROAD {
+                return run.reference(blocks);
+            }
+            let never = format!("never-{}-{to}", self.namespace);
             json!({
                 "apiVersion": OBJECTS[to].api_version(), "kind": OBJECTS[to].name(),
                 "name": name(to), "uid": self.uids[to].as_ref().unwrap_or(&never),
@@ -348,10 +397,6 @@ impl Actor<'_> {
         };
         owners.iter().map(reference).collect()
     }
-}
-
-pub(crate) fn name(at: usize) -> String {
-    format!("o{at}")
 }
 
 /// Lines of what is left.
@@ -379,88 +424,4 @@ pub(crate) fn all<T: Send>(
             thread.join().unwrap_or_else(|_| bail!("a thread of the test panicked"))
         })
     })
-}
-
-/// What a sequence is made of: it has neither of two races, in which either collector ends one way or the other.
-///
-/// A foreground deletion does not wait for dependents that do not block. Whether they are judged while it lasts or after
-/// it, and so what is left, is decided by who is faster.
-/// Of two owners of an object, one that goes and one that goes with it and has the finalizer `orphan`, the object loses
-/// the one reference or the other first: then it stays, or has no owner left that is there and goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Flavour {
-    /// All references block, or nothing is deleted in the foreground.
-    foreground: bool,
-    /// Objects have one owner at most, or no finalizer `orphan`.
-    orphans: bool,
-}
-
-fn sequence(random: &mut Rng) -> Sequence {
-    let flavour = Flavour { foreground: random.u8(..100) < 65, orphans: random.u8(..100) < 40 };
-    // Without objects there is nothing to do something to.
-    (0..STEPS).map(|step| operation(random, flavour, step < 3)).collect()
-}
-
-fn operation(random: &mut Rng, flavour: Flavour, creates: bool) -> Operation {
-    let at = random.usize(..ABOUT);
-    let kind = random.u8(..100);
-    let owners = references(random, flavour);
-    let finalizers = finalizers(random, flavour);
-    match kind {
-        kind if creates || kind < 30 => Operation::Create { at, owners, finalizers },
-        30..65 => {
-            let last = if flavour.foreground { Policy::Foreground } else { Policy::Background };
-            let policies = [Policy::Unsaid, Policy::Background, Policy::Orphan, last];
-            Operation::Delete { at, policy: policies[random.usize(..policies.len())] }
-        }
-        65..82 => Operation::SetOwners { at, owners },
-        _ => Operation::SetFinalizers { at, finalizers },
-    }
-}
-
-/// None, one, or two of different owners; at times the object itself.
-fn references(random: &mut Rng, flavour: Flavour) -> Vec<Reference> {
-    let most = if flavour.orphans { 1 } else { 2 };
-    let count = [0, 1, 1, 1, 2, 2][random.usize(..6)].min(most);
-    let mut owners: Vec<usize> = (0..ABOUT).collect();
-    random.shuffle(&mut owners);
-    let mut blocks = || flavour.foreground || random.bool();
-    owners.into_iter().take(count).map(|to| Reference { to, blocks: blocks() }).collect()
-}
-
-fn finalizers(random: &mut Rng, flavour: Flavour) -> Vec<&'static str> {
-    let mut chosen = FINALIZERS.to_vec();
-    chosen.retain(|&(name, often)| {
-        let is_apart = match name {
-            "foregroundDeletion" => !flavour.foreground,
-            "orphan" => !flavour.orphans,
-            _ => false,
-        };
-        random.f64() < often && !is_apart
-    });
-    chosen.into_iter().map(|(name, _)| name).collect()
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owners = |owners: &[Reference]| {
-            let word = |owner: &Reference| {
-                format!("{}{}", name(owner.to), if owner.blocks { "!" } else { "" })
-            };
-            owners.iter().map(word).collect::<Vec<_>>().join(", ")
-        };
-        match self {
-            Self::Create { at, owners: of, finalizers } => {
-                let kind = OBJECTS[*at].name();
-                write!(f, "create {kind} {} of [{}] with {finalizers:?}", name(*at), owners(of))
-            }
-            Self::Delete { at, policy } => write!(f, "delete {} {policy:?}", name(*at)),
-            Self::SetOwners { at, owners: of } => {
-                write!(f, "set owners of {} to [{}]", name(*at), owners(of))
-            }
-            Self::SetFinalizers { at, finalizers } => {
-                write!(f, "set finalizers of {} to {finalizers:?}", name(*at))
-            }
-        }
-    }
 }

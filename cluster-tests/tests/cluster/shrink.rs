@@ -1,7 +1,8 @@
 //! From a sequence that ends otherwise under ebb to one without an operation that it could do without.
 //!
 //! All candidates of a round, each with one operation less, are played at once.
-use crate::random::{Sequence, Trace, play_both};
+use crate::random::{Trace, play_both};
+use crate::sequence::Sequence;
 use crate::session::Session;
 use anyhow::Result;
 use std::fmt;

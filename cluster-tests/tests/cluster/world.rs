@@ -3,7 +3,7 @@ use crate::kinds::Kind;
 use crate::session::Session;
 use crate::state;
 use anyhow::{Context, Result, ensure};
-use ebb_cluster_tests::api::{Api, Policy};
+use ebb_cluster_tests::api::{Api, Policy, never};
 use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::wait;
 use serde_json::{Value, json};
@@ -250,8 +250,8 @@ impl<'a> World<'a> {
     /// An object that is garbage when it is made has gone.
     pub(crate) fn collects_other_things(&self) -> Result<()> {
         let path = Kind::Secret.path(&self.namespace);
-        let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "never", "uid": "never"});
-        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": [owner]}});
+        let owners = [never(&self.namespace)];
+        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": owners}});
         let made = self.api.create(&path, &garbage)?;
         let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
         wait::until_some(

@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::watches::Watches;
 use crate::why::why;
 use ebb_kube::{Api, Catalogue};
-use ebb_policy_cluster::{Doubt, Gone, Graph, OwnerKey, Standing, Uid, Verdict};
+use ebb_policy_cluster::{Gone, Graph, OwnerKey, Uid, Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -176,12 +176,8 @@ impl Collector {
     fn judge_one(&mut self, uid: &Uid, now: Instant) {
         let verdict = self.graph.verdict(uid);
         *self.status.lock().verdicts.entry(word(&verdict)).or_default() += 1;
-        match &verdict {
-            Verdict::Delete { .. } | Verdict::DropOwners { .. } => self.warn(uid),
-            Verdict::ConfirmOwner(_) | Verdict::Unknown(Doubt::NamespacedOwner(_)) => {
-                self.warn(uid)
-            }
-            _ => {}
+        if !matches!(verdict, Verdict::Excluded(_)) {
+            self.warn(uid);
         }
         match verdict {
             Verdict::Delete { .. }
@@ -218,14 +214,11 @@ impl Collector {
         self.say(uid, Act::Delete, Outcome::Excluded, Named::from(&object), why, None);
     }
 
-    /// An Event for each owner that is in another namespace, once.
+    /// An Event for each owner that an object may not have, once; also of an object that goes for another reason.
     fn warn(&mut self, uid: &Uid) {
-        let owners = self.graph.explain(uid).map(|e| e.owners).unwrap_or_default();
-        for owner in owners {
-            let is_namespaced =
-                matches!(owner.standing, Standing::Doubtful(Doubt::NamespacedOwner(_)));
-            let pair = (uid.clone(), owner.uid);
-            if (owner.crosses_namespaces || is_namespaced) && self.warned.insert(pair.clone()) {
+        for owner in self.graph.invalid_owners(uid) {
+            let pair = (uid.clone(), owner);
+            if self.warned.insert(pair.clone()) {
                 self.requests.queue.push(pair.1.clone(), Job::Warning(pair.0, pair.1));
             }
         }

@@ -58,6 +58,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     findings.push(ending(facts));
     findings.push(reflex(facts));
     findings.push(super::confinement::finding(facts));
+    findings.extend(facts.guard_band.iter().flat_map(super::guard_band::findings));
     findings
 }
 
@@ -297,6 +298,7 @@ mod tests {
             running: None,
             enforce: true,
             seccomp: Seccomp::Enforce,
+            guard_band: None,
         }
     }
 

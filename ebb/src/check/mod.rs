@@ -6,7 +6,9 @@
 mod confinement;
 mod finding;
 mod findings;
+mod guard_band;
 
+use super::beside_kubelet::refuse_standalone;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::on_node;
@@ -15,7 +17,7 @@ use super::{Failure, colour, event_loop};
 use anyhow::{Context as _, anyhow};
 use caps::Capability;
 use ebb_agent::config::Seccomp;
-use ebb_agent::config::{Config, Setting};
+use ebb_agent::config::{Config, GuardBand, Setting};
 use ebb_agent::lock::NodeLock;
 use ebb_agent::privileges::Held;
 use ebb_agent::report::{Output, plain};
@@ -46,6 +48,9 @@ pub(super) struct Args {
     node: NodeArgs,
     #[command(flatten)]
     config: ConfigArgs,
+    /// For `ebb run --kubernetes`: also hold the thresholds against those of the kubelet beside it, from --kubelet-config, else from config.yaml in the kubelet's root directory.
+    #[arg(long)]
+    kubernetes: bool,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -76,6 +81,9 @@ struct Facts {
     /// Whether the configuration has ebb act.
     enforce: bool,
     seccomp: Seccomp,
+    /// How the thresholds stand to those of the kubelet beside ebb; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard_band: Option<GuardBand>,
 }
 
 /// Swap space, bytes.
@@ -97,9 +105,15 @@ struct Answer<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.config.load()?;
-    let (roots, _) = args.node.find().map_err(Failure::Input)?;
-    on_node::refuse(&args.config, &config, &on_node::capacities(&roots, &args.node))?;
+    let mut of = args.config.clone();
+    if args.kubernetes {
+        of = of.beside_kubelet(&args.node);
+    }
+    let config = of.load()?;
+    if args.kubernetes {
+        refuse_standalone(&of, &config)?;
+    }
+    on_node::refuse(&args.config, &config, &args.node.capacities())?;
     let settings = config.explain(args.config.file());
     let facts = Facts::gather(&args.node, &config)?;
     let findings = findings(&facts);
@@ -155,6 +169,7 @@ impl Facts {
                 .and_then(|pid| Some((pid, Held::of_process(Path::new("/proc"), pid)?))),
             enforce: config.enforce,
             seccomp: config.seccomp,
+            guard_band: config.guard_band.clone(),
         })
     }
 

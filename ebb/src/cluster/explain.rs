@@ -1,4 +1,4 @@
-//! `ebb explain`: why an object of a saved cluster is still there, and what would release it.
+//! Why an object of a cluster, live or saved, is still there, and what would release it.
 
 use super::{Name, ShownHold, Target, doubt, hold, name};
 use crate::plan::Output;
@@ -8,16 +8,6 @@ use ebb_agent::report::plain;
 use ebb_policy_cluster::{Explanation, Standing, Verdict};
 use serde::Serialize;
 use std::io::Write as _;
-
-/// Arguments of `ebb explain`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    target: Target,
-    /// Form of the answer; as JSON one object.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
-}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,10 +28,10 @@ struct Owner {
     crosses_namespaces: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (cluster, uid) = args.target.find()?;
+pub(crate) fn run(target: &Target, output: Output) -> Result<(), Failure> {
+    let (cluster, uid) = target.find()?;
     let found = cluster.graph.explain(&uid).context("the object is gone")?;
-    let text = match args.output {
+    let text = match output {
         Output::Json => {
             let owners = found.owners.iter().map(|owner| Owner {
                 object: Name::of(&cluster, &owner.uid),

@@ -78,7 +78,7 @@ pub(super) fn age(text: &str) -> anyhow::Result<u64> {
 
 /// Which object of which cluster.
 #[derive(Debug, clap::Args)]
-struct Target {
+pub(super) struct Target {
     /// The object: KIND/NAME, or KIND.GROUP/NAME where several groups have the kind.
     #[arg(value_name = "KIND/NAME")]
     object: String,
@@ -90,6 +90,33 @@ struct Target {
 }
 
 impl Target {
+    /// The object as it was asked for.
+    pub(super) fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// The pod's name, where a pod is asked for.
+    pub(super) fn pod(&self) -> Option<&str> {
+        let (kind, name) = self.object.split_once('/')?;
+        let pods = Resource { group: String::new(), kind: "Pod".to_owned() };
+        (is_kind(&pods, kind) && !name.is_empty()).then_some(name)
+    }
+
+    /// The namespace that was given.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Whether it is asked for in a cluster that runs, not in a file.
+    pub(super) fn is_live(&self) -> bool {
+        self.source.from.is_none()
+    }
+
+    /// Which API server.
+    pub(super) fn server(&self) -> &Server {
+        &self.source.server
+    }
+
     /// The cluster, and the object in it.
     fn find(&self) -> Result<(Cluster, Uid), Failure> {
         let cluster = self.source.read()?;

@@ -50,7 +50,8 @@ pub(crate) fn describe(plan: &Plan) -> String {
     lines
 }
 
-fn threshold(status: &ThresholdStatus) -> String {
+/// A threshold and where it stands.
+pub(crate) fn threshold(status: &ThresholdStatus) -> String {
     let ThresholdStatus { signal, strength, state, threshold, available, grace_left, .. } = status;
     let mut line = format!("{signal} ({}): {}", list(*strength), standing(*state));
     if let (Some(threshold), Some(available)) = (threshold, available) {

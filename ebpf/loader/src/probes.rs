@@ -17,6 +17,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
+/// Drains that empty full rings of the default size; more would be what is told meanwhile.
+const MOST_DRAINS: usize = 3;
+
 /// ebb's programs at work. Dropping it detaches them all.
 pub struct Probes {
     status: Vec<ProbeStatus>,
@@ -87,6 +90,17 @@ impl Probes {
                 result = ready(events) => result?,
                 result = forward(messages) => result?,
                 () = tokio::time::sleep(look_in.unwrap_or_default()), if look_in.is_some() => {}
+            }
+        }
+    }
+
+    /// Append what the kernel has told by now, without waiting: whatever was told before this is called is in `batch` after it.
+    pub fn take_told(&mut self, batch: &mut Vec<KernelEvent>) {
+        for _ in 0..MOST_DRAINS {
+            let before = batch.len();
+            self.drain(batch);
+            if batch.len() == before {
+                return;
             }
         }
     }

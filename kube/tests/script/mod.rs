@@ -1,4 +1,5 @@
 //! An API server in this process that answers by a script.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use ebb_kube::Api;
 use std::collections::VecDeque;
@@ -13,25 +14,37 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// One that gives these answers in their order.
     pub(crate) async fn start(answers: Vec<String>) -> Self {
+        let mut answers: VecDeque<String> = answers.into();
+        Self::answering(move |_| answers.pop_front()).await
+    }
+
+    /// One whose answers follow from the path; where there is none, the request stays open.
+    pub(crate) async fn answering(
+        answer: impl FnMut(&str) -> Option<String> + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&asked);
-        let mut answers: VecDeque<String> = answers.into();
+        let (heard, answer) = (Arc::clone(&asked), Arc::new(Mutex::new(answer)));
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let mut request = Vec::new();
-                while !request.ends_with(b"\r\n\r\n") {
-                    request.push(stream.read_u8().await.unwrap());
-                }
-                let text = String::from_utf8(request).unwrap();
-                heard.lock().unwrap().push(text.split(' ').nth(1).unwrap().to_owned());
-                match answers.pop_front() {
-                    Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
-                    // The script is over: the last watch stays open.
-                    None => std::future::pending().await,
-                }
+                let (heard, answer) = (Arc::clone(&heard), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n") {
+                        request.push(stream.read_u8().await.unwrap());
+                    }
+                    let text = String::from_utf8(request).unwrap();
+                    let path = text.split(' ').nth(1).unwrap();
+                    heard.lock().unwrap().push(path.to_owned());
+                    let answer = answer.lock().unwrap()(path);
+                    match answer {
+                        Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+                        None => std::future::pending().await,
+                    }
+                });
             }
         });
         let kubeconfig = std::env::temp_dir().join(format!("ebb-script-{}", fastrand::u64(..)));

@@ -56,8 +56,8 @@ pub struct Pod {
     pub node: Option<String>,
     /// `status.phase`.
     pub phase: Phase,
-    /// Whether `status.reason` is `Evicted`.
-    pub evicted: bool,
+    /// `status.reason`; empty where there is none.
+    pub reason: String,
     /// Whether the label `ebb.dev/hold: "true"` asks that it is left as it is.
     pub held: bool,
 }
@@ -84,8 +84,8 @@ pub struct Limits {
     pub per_controller: Option<usize>,
     /// How long a terminated pod may stay.
     pub age: Option<u64>,
-    /// How long an evicted pod may stay.
-    pub evicted_age: Option<u64>,
+    /// How long a terminated pod may stay, by its `status.reason`, as `Evicted`.
+    pub age_by_reason: BTreeMap<String, u64>,
     /// Whether the limits by namespace, controller and age leave the failed pods of Jobs alone.
     pub keep_failed_of_jobs: bool,
     /// Namespaces in which nothing is touched.
@@ -101,7 +101,7 @@ impl Default for Limits {
             per_namespace: None,
             per_controller: None,
             age: None,
-            evicted_age: None,
+            age_by_reason: BTreeMap::new(),
             keep_failed_of_jobs: false,
             ignored_namespaces: BTreeSet::new(),
         }
@@ -125,8 +125,8 @@ pub enum Reason {
     Controller,
     /// It was terminated longer ago than the limit.
     Age,
-    /// It was evicted longer ago than the limit.
-    EvictedAge,
+    /// It was terminated longer ago than the limit for its reason.
+    AgeByReason,
 }
 
 /// What is written into a pod's status before it is deleted.
@@ -201,7 +201,9 @@ impl Collector {
             |pod: &Pod| pod.held || self.limits.ignored_namespaces.contains(&pod.namespace);
         let mut pods: Vec<&Pod> = pods.iter().filter(|pod| !untouched(pod)).collect();
         // Evicted first, then oldest; the rest only makes the order a total one.
-        pods.sort_by_key(|pod| (!pod.evicted, pod.created, &pod.namespace, &pod.name, &pod.uid));
+        pods.sort_by_key(|pod| {
+            (!is_evicted(pod), pod.created, &pod.namespace, &pod.name, &pod.uid)
+        });
         let dead: Vec<&Pod> = pods.iter().copied().filter(|pod| is_dead(pod)).collect();
         let mut choose = |pod: &Pod, reason| {
             if !is_forced(pod) && chosen.insert(pod.uid.clone()) {
@@ -258,9 +260,9 @@ impl Collector {
         };
         let spared = |pod: &Pod| self.limits.keep_failed_of_jobs && is_failed_job(pod);
         let dead: Vec<&Pod> = dead.iter().copied().filter(|pod| !spared(pod)).collect();
-        let mut aged = |limit: Option<u64>, reason, is_one: &dyn Fn(&Pod) -> bool| {
-            let Some(limit) = limit else { return };
-            for pod in dead.iter().filter(|pod| is_one(pod)) {
+        let mut aged = |reason, limit: &dyn Fn(&Pod) -> Option<u64>| {
+            for pod in &dead {
+                let Some(limit) = limit(pod) else { continue };
                 let over = Time(pod.ended.unwrap_or(pod.created).0.saturating_add(limit));
                 if now >= over {
                     choose(pod, reason);
@@ -269,8 +271,8 @@ impl Collector {
                 }
             }
         };
-        aged(self.limits.evicted_age, Reason::EvictedAge, &|pod| pod.evicted);
-        aged(self.limits.age, Reason::Age, &|_| true);
+        aged(Reason::AgeByReason, &|pod| self.limits.age_by_reason.get(&pod.reason).copied());
+        aged(Reason::Age, &|_| self.limits.age);
         let mut surplus = |limit: Option<usize>, reason, groups: Vec<Vec<&Pod>>| {
             let Some(limit) = limit else { return };
             for group in groups {
@@ -301,6 +303,10 @@ fn sooner(due: &mut Option<Time>, at: Time) {
 
 fn is_dead(pod: &Pod) -> bool {
     matches!(pod.phase, Phase::Succeeded | Phase::Failed)
+}
+
+fn is_evicted(pod: &Pod) -> bool {
+    pod.reason == "Evicted"
 }
 
 /// Deleted with grace 0 already, and marked: only a finalizer keeps it.

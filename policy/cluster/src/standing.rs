@@ -2,10 +2,11 @@
 
 use crate::answers::{Known, OwnerKey};
 use crate::graph::{Graph, Index, Reference, Seen};
-use crate::object::Time;
+use crate::object::{Time, Uid};
 use crate::resource::{Resource, Scope, State};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Why nothing can be said about an owner, or about what has to be known of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +99,24 @@ impl Graph {
             doubt(resource.clone(), state)
                 .filter(|doubt| or_broken || matches!(doubt, Doubt::Syncing(_)))
         })
+    }
+
+    /// The owners of an object that it may not have (`OwnerRefInvalidNamespace`): those in another namespace than its own, and those in some namespace of an object that is in none.
+    #[must_use]
+    pub fn invalid_owners(&self, uid: &Uid) -> Vec<Uid> {
+        let Some(seen) = self.by_uid.get(uid).and_then(|at| self.seen(at)) else {
+            return Vec::new();
+        };
+        let is_namespaced = |reference: &Reference| {
+            let of = self.resources.get(&Resource::from(&*reference.kind));
+            matches!(of, Some((Scope::Namespaced, _)))
+        };
+        let is_invalid = |reference: &&Reference| {
+            self.crosses_namespaces(seen, reference.owner)
+                || seen.home.namespace.is_none() && is_namespaced(reference)
+        };
+        let invalid = seen.owners.iter().filter(is_invalid);
+        invalid.map(|reference| self.uid(reference.owner).clone()).collect()
     }
 
     /// Whether the owner is seen in a namespace that is not the dependent's.

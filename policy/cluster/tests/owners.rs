@@ -117,6 +117,8 @@ fn an_owner_in_another_namespace_is_absent_and_said() {
     let a = Object { namespace: Some("elsewhere".into()), ..object("a") };
     let mut store = Store::with(&[a.clone(), owned("b", &[to(&a)])]);
     assert!(store.graph.explain(&uid("b")).unwrap().owners[0].crosses_namespaces);
+    assert_eq!(store.graph.invalid_owners(&uid("b")), [uid("a")]);
+    assert!(store.graph.invalid_owners(&uid("a")).is_empty());
     store.settle();
     assert_eq!(store.left(), ["a"]);
 }
@@ -129,6 +131,7 @@ fn a_cluster_scoped_object_is_never_deleted_for_a_namespaced_owner() {
     store.delete(&uid("a"), Some(Policy::Background));
     store.settle();
     assert_eq!(store.left(), ["fleet"]);
+    assert_eq!(store.graph.invalid_owners(&uid("fleet")), [uid("a")]);
     let doubt = Doubt::NamespacedOwner(resource("ConfigMap"));
     assert_eq!(store.graph.verdict(&uid("fleet")), Verdict::Unknown(doubt));
 }
@@ -139,6 +142,7 @@ fn a_namespaced_object_goes_with_its_cluster_scoped_owner() {
     let mut store = Store::with(&[fleet.clone(), owned("b", &[to(&fleet)])]);
     store.settle();
     assert_eq!(store.left(), ["b", "fleet"]);
+    assert!(store.graph.invalid_owners(&uid("b")).is_empty());
     store.delete(&uid("fleet"), None);
     store.settle();
     assert!(store.left().is_empty());

@@ -19,7 +19,7 @@ fn pod(name: &str, phase: Phase, created: u64) -> Pod {
         controller: None,
         node: Some("here".into()),
         phase,
-        evicted: false,
+        reason: String::new(),
         held: false,
     }
 }
@@ -35,7 +35,7 @@ fn names(deletions: &[Deletion]) -> Vec<(&str, Reason)> {
 
 #[test]
 fn above_the_threshold_evicted_pods_go_first_and_then_the_oldest() {
-    let evicted = Pod { evicted: true, ..pod("evicted", Phase::Failed, 9) };
+    let evicted = Pod { reason: "Evicted".into(), ..pod("evicted", Phase::Failed, 9) };
     let pods = [
         pod("new", Phase::Succeeded, 8),
         pod("old", Phase::Failed, 1),
@@ -132,7 +132,11 @@ fn limits_by_namespace_controller_age_and_reason_hold_only_where_they_are_set() 
         Pod { controller: job, ..pod("job", Phase::Failed, 1) },
         Pod { controller: set.clone(), ended: Some(Time(900)), ..pod("set-1", Phase::Failed, 2) },
         Pod { controller: set, ended: Some(Time(100)), ..pod("set-2", Phase::Failed, 3) },
-        Pod { evicted: true, ended: Some(Time(950)), ..pod("evicted", Phase::Failed, 4) },
+        Pod {
+            reason: "Evicted".into(),
+            ended: Some(Time(950)),
+            ..pod("evicted", Phase::Failed, 4)
+        },
     ];
     let with = |limits: Limits| round(&limits, &pods, READY);
     let none = Limits::default();
@@ -142,8 +146,13 @@ fn limits_by_namespace_controller_age_and_reason_hold_only_where_they_are_set() 
         (names(&found.deletions), found.due),
         (vec![("set-2", Reason::Age)], Some(Time(1_400)))
     );
-    let found = with(Limits { evicted_age: Some(50), ..none.clone() });
-    assert_eq!(names(&found.deletions), [("evicted", Reason::EvictedAge)]);
+    let by_reason = |reason: &str, age| [(reason.to_owned(), age)].into();
+    let found = with(Limits { age_by_reason: by_reason("Evicted", 50), ..none.clone() });
+    assert_eq!(names(&found.deletions), [("evicted", Reason::AgeByReason)]);
+    let found = with(Limits { age_by_reason: by_reason("Evicted", 60), ..none.clone() });
+    assert_eq!((names(&found.deletions), found.due), (vec![], Some(Time(1_010))));
+    let found = with(Limits { age_by_reason: by_reason("NodeShutdown", 1), ..none.clone() });
+    assert_eq!(found, Round::default());
     let found = with(Limits { per_controller: Some(1), ..none.clone() });
     assert_eq!(names(&found.deletions), [("set-1", Reason::Controller)]);
     let found = with(Limits { per_namespace: Some(2), ..none });

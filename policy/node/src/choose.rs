@@ -97,6 +97,11 @@ pub(crate) fn choose(
     for spread in rounds {
         chosen.walk(ranking, *spread);
     }
+    if chosen.actions.is_empty() && need.shortage.strength == Strength::Hard {
+        // A node that runs out spares nobody for a budget: its kubelet asks none either.
+        chosen.obeys_budgets = false;
+        chosen.walk(ranking, false);
+    }
     let any = !chosen.actions.is_empty();
     if !any {
         plan.notes.push(Note::NoEvictionCandidates);
@@ -138,6 +143,7 @@ struct Chosen<'a> {
     owners: Vec<&'a OwnerRef>,
     /// Disruptions that each budget has left.
     budgets: BTreeMap<&'a str, u32>,
+    obeys_budgets: bool,
     freed: u64,
     /// Whether the first victim was growing.
     first_grows: Option<bool>,
@@ -165,6 +171,7 @@ impl<'a> Chosen<'a> {
             most,
             owners: Vec::new(),
             budgets: BTreeMap::new(),
+            obeys_budgets: need.limits.options().disruption_budgets,
             freed: dying,
             first_grows: None,
             full: most == 0,
@@ -195,14 +202,13 @@ impl<'a> Chosen<'a> {
 
     fn refusal(&mut self, candidate: &Candidate<'a>, spread: bool) -> Option<SkipReason> {
         let workload = candidate.workload;
-        let options = self.need.limits.options();
         if let Some(reason) = untouchable(candidate, self.need) {
             return Some(reason);
         }
         if let Some(reason) = self.worth.refusal(frees(candidate, self.need)) {
             return Some(reason);
         }
-        if options.disruption_budgets
+        if self.obeys_budgets
             && let Some(budget) = &workload.disruption_budget
             && *self.budgets.entry(&budget.name).or_insert(budget.disruptions_allowed) == 0
         {

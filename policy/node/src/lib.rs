@@ -46,6 +46,7 @@ pub use ebb_model::{Millis, Quantity, Secs, StallShare, Time};
 pub use extensions::fill::EVICTION_TAKES;
 pub use history::History;
 pub use limits::{Limits, RawEviction};
+pub use observe::observed;
 pub use plan::Plan;
 pub use rank::{last_resort, rank};
 pub use signal::Signal;

@@ -20,12 +20,24 @@ pub(crate) fn observe(
     history: &History,
     notes: &mut Vec<Note>,
 ) -> Observations {
-    let mut observations = derived(&snapshot.node);
-    observations.extend(&snapshot.signals);
+    let mut observations = given(snapshot);
     if options.active_cache == ActiveCache::ReclaimableUnlessRefaulting {
         count_active_cache(snapshot, history, &mut observations, notes);
     }
     with_swap(&snapshot.node, &mut observations);
+    observations
+}
+
+/// What a snapshot says of each signal, given or derived; page cache in use counts as used.
+pub fn observed(snapshot: &Snapshot) -> BTreeMap<Signal, Observation> {
+    let mut observations = given(snapshot);
+    with_swap(&snapshot.node, &mut observations);
+    observations
+}
+
+fn given(snapshot: &Snapshot) -> Observations {
+    let mut observations = derived(&snapshot.node);
+    observations.extend(&snapshot.signals);
     observations
 }
 

@@ -2,16 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod beside_kubelet;
 mod cluster;
 mod disk;
 mod dry_runs;
 mod episodes;
 mod evictions;
+mod explain;
 mod fake_node;
 mod hostile;
 mod images;
 mod journal;
 mod lab;
+mod listen;
 mod memory_pressure;
 mod one_node;
 mod people;
@@ -21,6 +24,7 @@ mod restarts;
 mod service;
 mod soft;
 mod swap;
+mod telling;
 mod trouble;
 
 use fake_node::{FakeNode, PATIENCE, wait_for};

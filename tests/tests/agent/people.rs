@@ -54,6 +54,8 @@ fn no_command_lets_a_name_speak_to_the_terminal() {
         &["gc", "containers"],
         &["rank", "-c", &file],
         &["snapshot", "-o", "text", "-c", &file],
+        &["explain", &format!("pod/{}", name("pod")), "-n", HOSTILE],
+        &["explain", &format!("pod/{}", name("pot")), "-n", HOSTILE],
     ] {
         look(&command.join(" "), &lab.run(command));
     }

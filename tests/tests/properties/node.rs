@@ -167,6 +167,7 @@ fn workload() -> BoxedStrategy<Workload> {
             ProtectedReason::Agent,
             ProtectedReason::Init,
             ProtectedReason::Configured,
+            ProtectedReason::Annotated,
         ])),
         select(vec![Preference::Prefer, Preference::Neutral, Preference::Avoid]),
         select(vec![

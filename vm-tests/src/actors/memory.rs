@@ -35,27 +35,33 @@ pub(super) fn hog(rate: u64) -> Result<()> {
     grow(rate)
 }
 
-/// Take memory at once until only `floor` MiB are available, wait until there is a file `go`, then grow at `rate` MiB/s; 0 is as fast as it goes.
+/// Take memory at once until only `floor` MiB are available, keep it at that until there is a file `go`, then grow at `rate` MiB/s; 0 is as fast as it goes.
+///
+/// Kept at, because what was freed before may be counted only seconds later: free pages wait on lists of their processor, and 40 MiB above a threshold become 80.
 pub(super) fn gated(floor: u64, go: &str, rate: u64) -> Result<()> {
     let mut held = Vec::new();
-    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
-        held.push(vec![1_u8; MIB]);
-    }
+    take_down_to(floor, &mut held)?;
     ready();
     while fs::metadata(go).is_err() {
         std::thread::sleep(Duration::from_millis(5));
+        take_down_to(floor, &mut held)?;
     }
     let grown = grow(rate);
     drop(held);
     grown
 }
 
-/// Take memory at once until only `floor` MiB are available, then grow at `rate` MiB/s.
-pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
-    let mut held = Vec::new();
+fn take_down_to(floor: u64, held: &mut Vec<Vec<u8>>) -> Result<()> {
     while crate::node::meminfo("MemAvailable")? >> 20 > floor {
         held.push(vec![1_u8; MIB]);
     }
+    Ok(())
+}
+
+/// Take memory at once until only `floor` MiB are available, then grow at `rate` MiB/s.
+pub(super) fn rush(floor: u64, rate: u64) -> Result<()> {
+    let mut held = Vec::new();
+    take_down_to(floor, &mut held)?;
     ready();
     let grown = grow(rate);
     drop(held);
@@ -78,9 +84,7 @@ pub(super) fn thrash(mib: u64) -> Result<()> {
 pub(super) fn dier(floor: u64) -> Result<()> {
     ready();
     let mut held = Vec::new();
-    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
-        held.push(vec![1_u8; MIB]);
-    }
+    take_down_to(floor, &mut held)?;
     Ok(())
 }
 
@@ -102,9 +106,7 @@ pub(super) fn late(go: &str) -> Result<()> {
 pub(super) fn unmoved(floor: u64) -> Result<()> {
     ignore_requests()?;
     let mut held = Vec::new();
-    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
-        held.push(vec![1_u8; MIB]);
-    }
+    take_down_to(floor, &mut held)?;
     ready();
     park(&held)
 }

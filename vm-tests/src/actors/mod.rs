@@ -102,6 +102,7 @@ pub(crate) fn act_here(words: &[&str]) -> Result<()> {
         ["cacher", mib] => storage::cacher(number(mib)?),
         ["mapper", mib] => storage::mapper(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
+        ["spin"] => processes::spin(),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),
         _ => bail!("no actor {words:?}"),
     }

@@ -63,6 +63,14 @@ pub(super) fn bomb(cgroup: &str, most: u64) -> Result<()> {
     bail!("nobody ended the bomb")
 }
 
+/// Keep a processor busy, and hold no memory.
+pub(super) fn spin() -> ! {
+    ready();
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
 fn exit_now(status: i32) -> ! {
     // SAFETY: _exit takes a number and does not return.
     unsafe { libc::_exit(status) }

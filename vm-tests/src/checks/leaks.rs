@@ -6,8 +6,9 @@ use crate::runner;
 use crate::scene::{Scene, Workload};
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
@@ -112,6 +113,43 @@ pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
     let right = acted.iter().filter(|name| name.contains("kubepods/besteffort/pod")).count();
     runner::note(test, &format!("{right} of {} evictions right", acted.len()))?;
     ensure!(right == acted.len(), "ebb acted on {acted:?}");
+    Ok(Outcome::Passed)
+}
+
+/// Each leak begins, and takes the node below the threshold, while ebb gets no processor: when it gets one again it knows the newcomer before it chooses.
+pub(crate) fn while_held_up(test: &TestContext) -> Result<Outcome> {
+    const ROUNDS: usize = 10;
+    /// In every other round, so long that the watchdog finds the loop overdue too.
+    const LONG: Duration = Duration::from_secs(5);
+    /// MiB below the threshold, and far above what the kernel's OOM killer acts at.
+    const BELOW: u64 = 60;
+    let mut scene = Scene::with_innocents(3, 50)?;
+    let line = (node::meminfo("MemTotal")? >> 20) * 15 / 100;
+    let floor = (line - BELOW).to_string();
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
+    for round in 0..ROUNDS {
+        let path = format!("work.slice/leak-{round}.service");
+        kill(agent.pid()?, Signal::SIGSTOP).context("cannot stop ebb")?;
+        let began = Instant::now();
+        let mut leak = Workload::start(&path, &["unmoved", &floor])?;
+        if round % 2 == 1 {
+            wait::until(LONG * 2, "the loop is overdue", || began.elapsed() >= LONG)?;
+        }
+        kill(agent.pid()?, Signal::SIGCONT).context("cannot continue ebb")?;
+        wait::until(SOON, "the leak is ended, or another", || {
+            leak.actor.is_alive().is_ok_and(|alive| !alive) || scene.assert_peace().is_err()
+        })
+        .with_context(|| format!("in round {round}, {}", agent.last_words()))?;
+        scene
+            .assert_peace()
+            .with_context(|| format!("in round {round}, {}", agent.last_words()))?;
+        wait::until(SOON, "the memory is back", || {
+            node::meminfo("MemAvailable").is_ok_and(|now| now >> 20 > line + 200)
+        })?;
+    }
+    let victims = victims(&agent.stop()?);
+    let is_leak = |victim: &String| victim.contains("/leak-");
+    ensure!(victims.iter().all(is_leak), "ebb acted on {victims:?}");
     Ok(Outcome::Passed)
 }
 

@@ -1,6 +1,8 @@
 //! The tests, one file per family.
 pub(crate) mod attribution;
+pub(crate) mod busy_node;
 pub(crate) mod collection;
+pub(crate) mod daemonset;
 pub(crate) mod demo;
 pub(crate) mod disk;
 pub(crate) mod edges;
@@ -13,6 +15,7 @@ pub(crate) mod keeping;
 pub(crate) mod kernel;
 pub(crate) mod kubelet;
 pub(crate) mod kubelet_disk;
+pub(crate) mod kubernetes;
 pub(crate) mod leaks;
 pub(crate) mod memory_pressure;
 pub(crate) mod pressure;

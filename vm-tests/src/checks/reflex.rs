@@ -84,12 +84,16 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
         observer.begin()?;
         let began = observer::now()?;
         let mut leak = Workload::start(&path, &["gated", &floor, &go])?;
-        agent.wait_for(SOON, "the leak is named to the kernel", |record| {
-            is(record, "reflexArmed") && name_of(record).is_some_and(|name| name.ends_with(&path))
-        })?;
+        agent
+            .wait_for(SOON, "the leak is named to the kernel", |record| {
+                is(record, "reflexArmed")
+                    && name_of(record).is_some_and(|name| name.ends_with(&path))
+            })
+            .with_context(|| format!("in round {round}, {}", room(line)))?;
         hold(&agent, true)?;
         fs::write(&go, "").context("cannot let it leak")?;
-        wait::until(SOON, "the leak is ended", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
+        wait::until(SOON, "the leak is ended", || leak.actor.is_alive().is_ok_and(|alive| !alive))
+            .with_context(|| format!("in round {round}, {}", agent.last_words()))?;
         hold(&agent, false)?;
         scene.assert_peace().with_context(|| format!("in round {round}"))?;
         let samples = observer.take_samples()?;
@@ -129,6 +133,14 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
     Ok(Outcome::Passed)
 }
 
+/// How far from the threshold the node is now, for the report of a failure.
+fn room(line: u64) -> String {
+    match node::meminfo("MemAvailable") {
+        Ok(now) => format!("{} MiB available, threshold {} MiB", now >> 20, line >> 20),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
 /// One shot's record names the reflex, whom it ended and what was left.
 pub(crate) fn is_told(test: &TestContext) -> Result<Outcome> {
     if let Err(why) = open()? {
@@ -147,7 +159,12 @@ pub(crate) fn is_told(test: &TestContext) -> Result<Outcome> {
         },
     )?;
     let mut leak = Workload::start("work.slice/leak.service", &["gated", &floor, "/run/go-told"])?;
-    agent.wait_for(SOON, "the leak is named", |record| is(record, "reflexArmed"))?;
+    agent
+        .wait_for(SOON, "the leak is named", |record| {
+            is(record, "reflexArmed")
+                && name_of(record).is_some_and(|name| name.ends_with("/leak.service"))
+        })
+        .with_context(|| room(line))?;
     kill(agent.pid()?, Signal::SIGSTOP).context("cannot stop ebb")?;
     fs::write("/run/go-told", "").context("cannot let it leak")?;
     leak.actor.wait()?;

@@ -27,7 +27,7 @@ pub(crate) fn taken_and_undone(test: &TestContext) -> Result<Outcome> {
     let arguments = &["--enforce"];
     let settings = Settings { thresholds: THRESHOLDS, arguments, own: OWN, ..Settings::default() };
     // Before ebb, which would stop it while it still takes its memory.
-    let first = Workload::start("work.slice/first.service", &["gated", FLOOR, "/run/never"])?;
+    let first = Workload::start("work.slice/first.service", &["unmoved", FLOOR])?;
     let first = first.cgroup;
     first.write("memory.high", &HIGH.to_string())?;
     let mut agent = Agent::start(test, &settings)?;

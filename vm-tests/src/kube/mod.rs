@@ -5,12 +5,14 @@
 //!                  ▲ TLS
 //!            kubectl proxy ◄── plain HTTP ── the test            api.rs
 //! ```
-//! There is neither a scheduler nor a controller: tests bind their pods to the node themselves, and nothing makes a
-//! pod anew but the kubelet. All of it outlives the test that started it. How each is started is in `services.rs`.
+//! On the machine `kubelet` there is neither a scheduler nor a controller: tests bind their pods to the node themselves, and
+//! nothing makes a pod anew but the kubelet. The machine `cluster` has both, and ebb as `deploy/` has it (`deployed.rs`). All of it outlives the test that started it. How each is started is in `services.rs`.
 mod api;
+mod deployed;
 mod pods;
 mod services;
 
+pub(crate) use deployed::EbbPod;
 pub(crate) use pods::{ApiPod, Ending, PodSpec, ending};
 
 use crate::cgroup::Cgroup;
@@ -19,10 +21,14 @@ use crate::registry::Context as TestContext;
 use crate::{runner, wait};
 use anyhow::{Context, Result, ensure};
 use api::Api;
+use pods::ALL;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// By which file a client finds the API server.
+pub(crate) use services::KUBECONFIG;
 
 /// The node's name.
 pub(crate) const NODE: &str = "node";
@@ -61,17 +67,27 @@ impl Kube {
             kube.node().is_ok_and(|node| is_ready(&node))
         });
         ready.with_context(services::last_words)?;
+        if services::has_controllers() {
+            // No pod is taken before its namespace has one, with a token.
+            let account = "/api/v1/namespaces/default/serviceaccounts/default";
+            let is_made = || {
+                kube.api.get(account).is_ok_and(|account| account.pointer("/secrets/0").is_some())
+            };
+            wait::seldom(READY_IN, "there is a service account", is_made)
+                .with_context(services::last_words)?;
+        }
         kube.delete_all_pods()?;
         Ok(kube)
     }
 
-    fn node(&self) -> Result<Value> {
+    /// The Node as the API server has it.
+    pub(crate) fn node(&self) -> Result<Value> {
         self.api.get(&format!("/api/v1/nodes/{NODE}"))
     }
 
     /// Delete every pod without a grace, and wait until the runtime has none of their containers.
     pub(crate) fn delete_all_pods(&self) -> Result<()> {
-        let pods = self.api.get(pods::ALL)?;
+        let pods = self.api.get(ALL)?;
         let items = pods.get("items").and_then(Value::as_array).context("no list of pods")?;
         for pod in items {
             let name = pod.pointer("/metadata/name").and_then(Value::as_str);
@@ -87,7 +103,7 @@ impl Kube {
     /// Leave the logs of all services for the host.
     pub(crate) fn keep_logs(&self, test: &TestContext) -> Result<()> {
         let dir = keep_service_logs(test)?;
-        let pods = self.api.get(pods::ALL)?;
+        let pods = self.api.get(ALL)?;
         fs::write(dir.join("pods.json"), format!("{pods:#}")).context("cannot keep the pods")
     }
 

@@ -39,37 +39,11 @@ pub(crate) struct Ending {
 impl Kube {
     /// Make a pod and wait until its kubelet says that it runs.
     pub(crate) fn run(&self, spec: &PodSpec<'_>) -> Result<ApiPod> {
-        let mut mounts = vec![
-            json!({"name": "actor", "mountPath": SELF, "readOnly": true}),
-            json!({"name": "gates", "mountPath": GATE}),
-        ];
-        let mut volumes = vec![
-            json!({"name": "actor", "hostPath": {"path": SELF, "type": "File"}}),
-            json!({"name": "gates", "hostPath": {"path": GATES, "type": "DirectoryOrCreate"}}),
-        ];
-        for name in spec.empty_dirs {
-            mounts.push(json!({"name": name, "mountPath": format!("/{name}")}));
-            volumes.push(json!({"name": name, "emptyDir": {}}));
-        }
+        let mut of = template(spec);
+        // There may be no scheduler, and none is asked.
+        of["nodeName"] = json!(NODE);
         let object = json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": spec.name},
-            "spec": {
-                "nodeName": NODE,
-                "restartPolicy": "Always",
-                "hostNetwork": true,
-                "automountServiceAccountToken": false,
-                "enableServiceLinks": false,
-                "containers": [{
-                    "name": "main",
-                    "image": APP,
-                    "imagePullPolicy": "Never",
-                    "command": spec.command,
-                    "volumeMounts": mounts,
-                }],
-                "volumes": volumes,
-            },
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": spec.name}, "spec": of,
         });
         let made = self.api.create(ALL, &object);
         let made = made.with_context(|| format!("cannot make the pod {}", spec.name))?;
@@ -85,6 +59,29 @@ impl Kube {
     /// The pod as the API server has it.
     pub(crate) fn pod(&self, pod: &ApiPod) -> Result<Value> {
         self.api.get(&path(&pod.name))
+    }
+
+    /// Whether the API server still has this very pod.
+    pub(crate) fn has(&self, pod: &ApiPod) -> Result<bool> {
+        let list = self.api.get(ALL)?;
+        let items = list.get("items").and_then(Value::as_array).context("no list of pods")?;
+        let uid = |object: &Value| {
+            object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+        };
+        Ok(items.iter().any(|object| uid(object).as_deref() == Some(&pod.uid)))
+    }
+
+    /// The Events about a pod with this reason, whoever wrote them.
+    pub(crate) fn events(&self, pod: &ApiPod, reason: &str) -> Result<Vec<Value>> {
+        let list = self.api.get("/api/v1/namespaces/default/events")?;
+        let items = list.get("items").and_then(Value::as_array).context("no list of events")?;
+        let is = |event: &&Value, path: &str, wanted: &str| {
+            event.pointer(path).and_then(Value::as_str) == Some(wanted)
+        };
+        let own = items.iter().filter(|event| {
+            is(event, "/involvedObject/uid", &pod.uid) && is(event, "/reason", reason)
+        });
+        Ok(own.cloned().collect())
     }
 
     /// Delete a pod without a grace, and wait until the API server has it no more.
@@ -129,6 +126,36 @@ fn container_status(object: &Value) -> Option<&Value> {
     object.pointer("/status/containerStatuses/0")
 }
 
-fn path(name: &str) -> String {
+/// The `spec` of a pod that runs anywhere.
+pub(super) fn template(spec: &PodSpec<'_>) -> Value {
+    let mut mounts = vec![
+        json!({"name": "actor", "mountPath": SELF, "readOnly": true}),
+        json!({"name": "gates", "mountPath": GATE}),
+    ];
+    let mut volumes = vec![
+        json!({"name": "actor", "hostPath": {"path": SELF, "type": "File"}}),
+        json!({"name": "gates", "hostPath": {"path": GATES, "type": "DirectoryOrCreate"}}),
+    ];
+    for name in spec.empty_dirs {
+        mounts.push(json!({"name": name, "mountPath": format!("/{name}")}));
+        volumes.push(json!({"name": name, "emptyDir": {}}));
+    }
+    json!({
+        "restartPolicy": "Always",
+        "hostNetwork": true,
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "containers": [{
+            "name": "main",
+            "image": APP,
+            "imagePullPolicy": "Never",
+            "command": spec.command,
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
+    })
+}
+
+pub(super) fn path(name: &str) -> String {
     format!("{ALL}/{name}")
 }

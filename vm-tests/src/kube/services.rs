@@ -18,14 +18,21 @@ use std::time::Duration;
 
 /// Logs by service.
 pub(super) const LOGS: &str = "/run/kubernetes/logs";
-const DIR: &str = "/run/kubernetes";
-const KUBECONFIG: &str = "/run/kubernetes/kubeconfig";
+pub(super) const DIR: &str = "/run/kubernetes";
+pub(crate) const KUBECONFIG: &str = "/run/kubernetes/kubeconfig";
 /// Who may ask: token, name, id, group. Without a token, `kubectl` asks a person for a name.
 const TOKENS: &str = "/run/kubernetes/tokens";
 const KUBELET_CONFIG: &str = "/run/kubernetes/kubelet.yaml";
+const LOCAL: &str = "127.0.0.1";
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// The node's own address. The guest has no network; a node may not have one of 127.0.0.0/8.
 const ADDRESS: &str = "10.0.2.15";
+/// Where pods find the API server. Nothing translates the addresses of Services here, so it listens there itself.
+const SERVICE: (&str, u16) = ("10.96.0.1", 443);
+/// What a machine with a whole control plane has on its command line.
+const CONTROLLERS: &str = "guest.controllers";
+/// What it takes to run a DaemonSet and a Deployment. Nodes are left alone: a kubelet under emulation is late at times.
+const ENABLED: &str = "daemonset,deployment,replicaset,endpoint,garbagecollector,namespace,serviceaccount,serviceaccount-token,root-ca-cert-publisher";
 /// The API server makes a key pair and fills an empty store before it is ready: 20 s alone under TCG.
 const STARTS_IN: Duration = Duration::from_secs(240);
 /// What the kubelet and its volumes call, which busybox has.
@@ -73,9 +80,17 @@ pub(super) fn prepare() -> Result<()> {
     }
     if !fs::read_to_string("/proc/net/fib_trie").is_ok_and(|text| text.contains(ADDRESS)) {
         ip(&["link", "set", "lo", "up"])?;
-        ip(&["address", "add", &format!("{ADDRESS}/32"), "dev", "lo"])?;
+        for address in [ADDRESS, SERVICE.0] {
+            ip(&["address", "add", &format!("{address}/32"), "dev", "lo"])?;
+        }
     }
     Ok(())
+}
+
+/// Whether this machine has controllers and a scheduler.
+pub(super) fn has_controllers() -> bool {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    line.split_whitespace().any(|word| word == CONTROLLERS)
 }
 
 /// Start all of them, unless they run.
@@ -84,17 +99,21 @@ pub(super) fn start(api: &Api) -> Result<()> {
         return Ok(());
     }
     let mut etcd = service("etcd", &etcd())?;
-    listens("etcd", &mut etcd, 2379)?;
+    listens("etcd", &mut etcd, (LOCAL, 2379))?;
     fs::write(TOKENS, "guest,guest,guest,system:masters\n").context("cannot write the tokens")?;
     let mut server = service("kube-apiserver", &api_server())?;
-    listens("kube-apiserver", &mut server, 6443)?;
+    listens("kube-apiserver", &mut server, SERVICE)?;
     fs::write(KUBECONFIG, kubeconfig()).context("cannot write the kubeconfig")?;
     fs::write(KUBELET_CONFIG, KUBELET_CONFIGURATION).context("cannot write the kubelet's")?;
     let mut proxy = service("kubectl", &proxy())?;
-    listens("kubectl", &mut proxy, PORT)?;
+    listens("kubectl", &mut proxy, (LOCAL, PORT))?;
     // It must not find a server that does not know the namespace of its leases yet.
     let ready = wait::seldom(STARTS_IN, "the API server is ready", || api.is_ready());
     ready.with_context(last_words)?;
+    if has_controllers() {
+        service("kube-controller-manager", &controllers())?;
+        service("kube-scheduler", &scheduler())?;
+    }
     service("kubelet", &kubelet()).map(drop)
 }
 
@@ -105,8 +124,11 @@ pub(super) fn last_words() -> String {
         let lines: Vec<&str> = log.lines().collect();
         lines.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join(" / ")
     };
+    let controllers: &[&str] =
+        if has_controllers() { &["kube-controller-manager", "kube-scheduler"] } else { &[] };
     let names = ["etcd", "kube-apiserver", "kubectl", "kubelet"];
-    names.map(|name| format!("{name}: {}", last(name))).join("; ")
+    let all = names.iter().chain(controllers);
+    all.map(|name| format!("{name}: {}", last(name))).collect::<Vec<_>>().join("; ")
 }
 
 fn etcd() -> Vec<String> {
@@ -123,10 +145,18 @@ fn etcd() -> Vec<String> {
 
 /// It makes its own key pair, which signs the tokens of service accounts too.
 fn api_server() -> Vec<String> {
+    let (address, port) = SERVICE;
+    // Nobody would take away the taint of a Node that is not ready yet. Without controllers nobody makes service accounts, or roles for them.
+    let (without, authorization) = if has_controllers() {
+        ("TaintNodesByCondition", "RBAC")
+    } else {
+        ("ServiceAccount,TaintNodesByCondition", "AlwaysAllow")
+    };
     words(&[
         "--etcd-servers=http://127.0.0.1:2379",
-        "--bind-address=127.0.0.1",
-        "--secure-port=6443",
+        &format!("--bind-address={address}"),
+        &format!("--secure-port={port}"),
+        "--allow-privileged=true",
         &format!("--advertise-address={ADDRESS}"),
         "--endpoint-reconciler-type=none",
         &format!("--cert-dir={DIR}"),
@@ -134,10 +164,30 @@ fn api_server() -> Vec<String> {
         &format!("--service-account-key-file={DIR}/apiserver.key"),
         &format!("--service-account-signing-key-file={DIR}/apiserver.key"),
         &format!("--token-auth-file={TOKENS}"),
-        "--authorization-mode=AlwaysAllow",
+        &format!("--authorization-mode={authorization}"),
         "--service-cluster-ip-range=10.96.0.0/24",
-        // Nobody makes service accounts here, and nobody would take the taint away again.
-        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        &format!("--disable-admission-plugins={without}"),
+    ])
+}
+
+fn controllers() -> Vec<String> {
+    words(&[
+        &format!("--kubeconfig={KUBECONFIG}"),
+        &format!("--controllers={ENABLED}"),
+        &format!("--service-account-private-key-file={DIR}/apiserver.key"),
+        &format!("--root-ca-file={DIR}/apiserver.crt"),
+        &format!("--cert-dir={DIR}/controllers"),
+        &format!("--bind-address={LOCAL}"),
+        "--leader-elect=false",
+    ])
+}
+
+fn scheduler() -> Vec<String> {
+    words(&[
+        &format!("--kubeconfig={KUBECONFIG}"),
+        &format!("--cert-dir={DIR}/scheduler"),
+        &format!("--bind-address={LOCAL}"),
+        "--leader-elect=false",
     ])
 }
 
@@ -159,13 +209,15 @@ fn kubelet() -> Vec<String> {
     ])
 }
 
-/// Certificates are not what is tested: nothing leaves the guest.
+/// The server's own certificate, which it makes when it starts, is what clients trust.
 fn kubeconfig() -> String {
-    "apiVersion: v1\nkind: Config\ncurrent-context: guest\n\
-     clusters: [{name: guest, cluster: {server: \"https://127.0.0.1:6443\", insecure-skip-tls-verify: true}}]\n\
-     users: [{name: guest, user: {token: guest}}]\n\
-     contexts: [{name: guest, context: {cluster: guest, user: guest}}]\n"
-        .to_owned()
+    let (address, port) = SERVICE;
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: guest\n\
+         clusters: [{{name: guest, cluster: {{server: \"https://{address}:{port}\", certificate-authority: {DIR}/apiserver.crt}}}}]\n\
+         users: [{{name: guest, user: {{token: guest}}}}]\n\
+         contexts: [{{name: guest, context: {{cluster: guest, user: guest}}}}]\n"
+    )
 }
 
 /// Start a service that stays when the test that starts it has ended.
@@ -180,9 +232,9 @@ fn service(name: &str, arguments: &[String]) -> Result<Child> {
     command.process_group(0).spawn().with_context(|| format!("cannot start {name}"))
 }
 
-fn listens(name: &str, child: &mut Child, port: u16) -> Result<()> {
+fn listens(name: &str, child: &mut Child, place: (&str, u16)) -> Result<()> {
     let listens = wait::until_some(STARTS_IN, &format!("{name} listens"), || {
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        if TcpStream::connect(place).is_ok() {
             return Some(true);
         }
         // Ended before it listened: no need to wait for more.
@@ -200,7 +252,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn program(name: &str) -> String {
+pub(super) fn program(name: &str) -> String {
     Path::new(KUBERNETES).join(name).display().to_string()
 }
 

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Names what is done here: another recipe makes other programs of the same sources.
-pub(super) const ID: &str = "recipe 1, static, stripped, without paths";
-const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kubelet"];
+pub(super) const ID: &str = "recipe 2, static, stripped, without paths";
+const PROGRAMS: [&str; 4] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 /// The tree's import path.
 const KUBERNETES: &str = "k8s.io/kubernetes";
 /// Where packages that have a repository of their own are in the archive.

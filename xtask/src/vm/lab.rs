@@ -89,8 +89,11 @@ impl Lab {
             let dir = log_dir(kernel, name, round)?;
             let initrd = dir.join("initrd");
             let containerd = machine.containerd_on(kernel);
-            let texts = orders(kernel, containerd, self.soak, &tests);
-            self.payload.write_initrd(&initrd, &texts, &image.modules)?;
+            let mut files = orders(kernel, containerd, self.soak, &tests);
+            if machine.deploys {
+                files.extend(self.payload.deployment()?);
+            }
+            self.payload.write_initrd(&initrd, &files, &image.modules)?;
             let disk = self.disk(&machine.userland_on(kernel))?;
             let (kernel, image) = (kernel.name.clone(), image.clone());
             jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir, live: false });
@@ -157,15 +160,16 @@ fn orders(
     containerd: Option<String>,
     soak: Soak,
     tests: &[Test],
-) -> Vec<(&'static str, String)> {
+) -> Vec<(String, Vec<u8>)> {
     let lines = |items: Vec<&str>| items.iter().map(|item| format!("{item}\n")).collect();
-    vec![
+    let orders: [(&str, String); 5] = [
         ("tests", lines(tests.iter().map(|test| test.name.as_str()).collect())),
         ("programs", lines(kernel.programs.iter().map(String::as_str).collect())),
         ("containerd", containerd.unwrap_or_default()),
         ("evictions", evictions()),
         ("soak", format!("{} {}", soak.seconds, soak.seed)),
-    ]
+    ];
+    orders.map(|(name, text)| (name.to_owned(), text.into_bytes())).into()
 }
 
 /// How many evictions the guests try in a row: `$EBB_VM_EVICTIONS`, or as many as a run of the matrix has time for.

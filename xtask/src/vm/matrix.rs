@@ -45,6 +45,9 @@ pub(crate) struct Machine {
     pub(crate) cmdline: String,
     /// What is on its root disk; with `containerd` and `kubelet`, the kernel says beside which containerd.
     pub(crate) userland: String,
+    /// Whether it is given ebb's image and the manifests of `deploy/`.
+    #[serde(default)]
+    pub(crate) deploys: bool,
     /// The only kernels that it is tried with; all when none is named.
     #[serde(default)]
     kernels: Vec<String>,

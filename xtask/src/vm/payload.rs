@@ -2,13 +2,15 @@
 //!
 //! Both are static, so they run on any root file system. The runner is `/init`: it mounts the root disk, moves itself
 //! and the payload there and goes on as process 1. An initramfs needs no driver to boot from.
-use crate::{bpf, sh};
+use crate::{bpf, image, manifests, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// What guests know ebb's image by.
+const IMAGE: &str = "ebb-image.tar";
 
 /// The static binaries of this build.
 #[derive(Debug)]
@@ -82,11 +84,25 @@ impl Payload {
             .collect()
     }
 
-    /// Write the initramfs; beside the agent are `texts`, small files by name and content, and the kernel's `modules`.
+    /// What a cluster is given to run ebb: its image, of the agent of this build, and every overlay of `deploy/`.
+    pub(crate) fn deployment(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let agent = fs::read(&self.agent)
+            .with_context(|| format!("cannot read {}", self.agent.display()))?;
+        let mut files = vec![(IMAGE.to_owned(), image::layout(&agent)?)];
+        for overlay in fs::read_dir(manifests::build()?).context("cannot list manifests")? {
+            let overlay = overlay.context("cannot list manifests")?;
+            let text = fs::read(overlay.path())
+                .with_context(|| format!("cannot read {}", overlay.path().display()))?;
+            files.push((overlay.file_name().to_string_lossy().into_owned(), text));
+        }
+        Ok(files)
+    }
+
+    /// Write the initramfs; beside the agent are `files`, by name and content, and the kernel's `modules`.
     pub(crate) fn write_initrd(
         &self,
         to: &Path,
-        texts: &[(&str, String)],
+        files: &[(String, Vec<u8>)],
         modules: &[PathBuf],
     ) -> Result<()> {
         let read =
@@ -98,8 +114,8 @@ impl Payload {
         archive.directory("payload")?;
         archive.file("init", &read(&self.runner)?)?;
         archive.file("payload/ebb", &read(&self.agent)?)?;
-        for (name, text) in texts {
-            archive.file(&format!("payload/{name}"), text.as_bytes())?;
+        for (name, content) in files {
+            archive.file(&format!("payload/{name}"), content)?;
         }
         for module in modules {
             let name = module.file_name().context("a module without a name")?.to_string_lossy();

@@ -184,6 +184,8 @@ fn word(of: &impl Serialize, field: Option<&str>) -> String {
 
 fn priority(record: &Record<'_>) -> Priority {
     match record {
+        Record::KubeletThresholds(guard_band) if guard_band.is_fine() => Priority::Info,
+        Record::KubeletThresholds(_) => Priority::Warning,
         Record::Panicked { .. } => Priority::Critical,
         Record::Reloaded { accepted: false, .. }
         | Record::Terminated { outcome: Outcome::TimedOut, .. } => Priority::Error,
@@ -199,6 +201,8 @@ fn priority(record: &Record<'_>) -> Priority {
         | Record::Lost { .. }
         | Record::Dropped { .. }
         | Record::Runtime { up: false, .. }
+        | Record::ApiServer { up: false, .. }
+        | Record::EvictionRefused { .. }
         | Record::NotRemoved { .. }
         | Record::Degraded { .. } => Priority::Warning,
         Record::Started { .. }
@@ -211,6 +215,8 @@ fn priority(record: &Record<'_>) -> Priority {
         | Record::Terminated { outcome: Outcome::Exited, .. }
         | Record::LocalPressure { .. }
         | Record::Runtime { up: true, .. }
+        | Record::ApiServer { up: true, .. }
+        | Record::EvictionTold { .. }
         | Record::Inventory { .. }
         | Record::Collecting { .. }
         | Record::Removed { .. }

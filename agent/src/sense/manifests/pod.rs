@@ -18,7 +18,7 @@ const SOURCE: &str = "kubernetes.io/config.source";
 ///
 /// # Errors
 /// The field that makes the pod impossible.
-pub(super) fn pod(document: &Value) -> Result<Pod> {
+pub(crate) fn pod(document: &Value) -> Result<Pod> {
     let pod_name = text_at(document, &["metadata", "name"]).unwrap_or_default();
     let namespace = text_at(document, &["metadata", "namespace"])
         .filter(|n| !n.is_empty())

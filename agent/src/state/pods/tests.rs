@@ -262,6 +262,20 @@ fn a_container_that_is_protected_does_not_protect_the_other_containers_of_its_po
     assert_eq!(of(vec![(path, spared)]), Some(ProtectedReason::OomScoreAdj));
 }
 
+/// What the operator has said of the pod holds for all of it; but a pod of which nothing runs keeps nobody.
+#[test]
+fn a_pod_that_its_annotation_protects_stays_protected_whatever_runs_in_it() {
+    let mut pods = one_pod();
+    let mut spec = Workload::default();
+    spec.key.name = "shop/web".to_owned();
+    spec.key.uid = Some("u1".to_owned());
+    spec.protected = Some(ProtectedReason::Annotated);
+    pods.observe_manifests(Manifested { pods: vec![spec], is_complete: false });
+    let of = |cgroups| snapshot(&pods, cgroups).workloads[0].protected;
+    assert_eq!(of(vec![cgroup("kubepods/podu1/c1", 1)]), Some(ProtectedReason::Annotated));
+    assert_eq!(of(Vec::new()), Some(ProtectedReason::NothingRuns));
+}
+
 /// There would be nothing to end of it, again and again.
 #[test]
 fn what_an_ended_container_left_in_its_cgroup_does_not_make_its_pod_one_that_runs() {

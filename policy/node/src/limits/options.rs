@@ -208,7 +208,7 @@ pub struct Options {
     pub preferences: bool,
     /// Do not evict two replicas of one owner in a pass while there is another candidate.
     pub spread_owners: bool,
-    /// Skip workloads whose disruption budget allows no disruption.
+    /// Skip workloads whose disruption budget allows no disruption; below a hard threshold as long as there is another choice.
     pub disruption_budgets: bool,
     /// Below a threshold on disk, evict the workload that fills the filesystem, and none whose usage has not been measured since the threshold was crossed.
     #[cfg_attr(feature = "json", serde(default))]

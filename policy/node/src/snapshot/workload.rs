@@ -61,6 +61,8 @@ pub enum ProtectedReason {
     Runtime,
     /// The configuration protects its name.
     Configured,
+    /// Its annotation says that it is never to be evicted, and the configuration honours that in its namespace.
+    Annotated,
     /// Its `oom_score_adj` is -1000.
     OomScoreAdj,
     /// It is a kernel thread.

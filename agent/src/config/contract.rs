@@ -1,0 +1,43 @@
+//! What the operator lets the authors of pods ask of ebb, by annotations.
+
+use super::section::Section;
+
+/// Which annotations of pods are honoured where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contract {
+    /// The namespaces in which `ebb.dev/evict: never` protects a pod.
+    pub evict_never_in: Vec<String>,
+}
+
+impl Contract {
+    /// Whether `ebb.dev/evict: never` protects the pods of this namespace.
+    #[must_use]
+    pub fn honours_never(&self, namespace: &str) -> bool {
+        self.evict_never_in.iter().any(|listed| listed == namespace)
+    }
+}
+
+/// Reads it from ebb's own section.
+pub(super) fn read(section: &mut Section<'_>) -> Contract {
+    let evict_never_in = section.texts("evictNeverIn").unwrap_or_default();
+    for namespace in &evict_never_in {
+        if !is_a_namespace(namespace)
+            && let Some(place) = section.value("evictNeverIn")
+        {
+            let problem = format!("{namespace:?} is no name of a namespace");
+            section.refuse(
+                "evictNeverIn",
+                place,
+                &problem,
+                "write each namespace out, as in [\"payments\"]: whoever may make pods in one decides there who is never evicted",
+            );
+        }
+    }
+    Contract { evict_never_in }
+}
+
+/// Whether a namespace could have this name.
+fn is_a_namespace(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('-')
+}

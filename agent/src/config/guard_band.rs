@@ -1,0 +1,602 @@
+//! How far ebb stays above the kubelet beside it, threshold by threshold: it must act first, and leave the kubelet the last word.
+//!
+//! ```text
+//!  KubeletConfiguration ─► Kubelet ─┐
+//!  ebb's limits, capacities ────────┴─► GuardBand: for each of the kubelet's thresholds whether there is room, else what to write
+//! ```
+//! Pure but for [`Kubelet::load`]. Thresholds on memory want the larger of twice the kubelet's and 2 % of the node; all others must be above the kubelet's.
+
+use super::{Capacities, Config, Mode, kubelet, read};
+use ebb_policy::Signal;
+use ebb_policy::limits::{Limits, RawEviction, Threshold, ThresholdValue};
+use ebb_policy::plan::Strength;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+const MIB: i128 = 1 << 20;
+
+/// How much of its memory a node needs between ebb and the kubelet at least: time to act in.
+const LEAST_SHARE: f32 = 0.02;
+
+/// How far above the kubelet's a percentage is proposed, points.
+const POINTS: f64 = 2.0;
+
+/// The kubelet's thresholds, and where they were read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kubelet {
+    /// The file; `None` when the kubelet's defaults are assumed.
+    pub file: Option<PathBuf>,
+    /// Why they were not read, with file, key and value.
+    pub errors: Vec<String>,
+    /// The thresholds.
+    pub thresholds: Vec<Threshold>,
+}
+
+/// How ebb's thresholds stand to the kubelet's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardBand {
+    /// The file that the kubelet's were read from; absent when its defaults are assumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Why they were not read, with file, key and value.
+    pub errors: Vec<String>,
+    /// Each of the kubelet's thresholds.
+    pub thresholds: Vec<Band>,
+}
+
+/// One threshold of the kubelet, and whether ebb acts before it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Band {
+    /// Its signal.
+    pub signal: Signal,
+    /// How it acts.
+    pub strength: Strength,
+    /// Its value, as it would be written.
+    pub kubelet: String,
+    /// The highest of ebb's that acts no later; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ebb: Option<String>,
+    /// What ebb's is to be; absent when that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed: Option<String>,
+    /// Whether it is; null when that is not known.
+    pub has_room: Option<bool>,
+    /// What to write in ebb's file, where there is no room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
+}
+
+impl Kubelet {
+    /// Reads a KubeletConfiguration; one that cannot be read is told, and the kubelet's defaults are assumed.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        let limits = read(path).and_then(|text| kubelet::limits(&text));
+        match limits {
+            Ok(limits) => Self {
+                file: Some(path.to_owned()),
+                errors: Vec::new(),
+                thresholds: limits.thresholds().to_vec(),
+            },
+            Err(mut errors) => {
+                errors.file = Some(path.to_owned());
+                let errors = errors.to_string().lines().map(str::to_owned).collect();
+                Self { errors, ..Self::defaults() }
+            }
+        }
+    }
+
+    /// A kubelet whose configuration says nothing of eviction.
+    #[must_use]
+    pub fn defaults() -> Self {
+        // A test holds that nothing is wrong with what says nothing.
+        let limits = Limits::new(&RawEviction::default());
+        let thresholds = limits.map(|limits| limits.thresholds().to_vec()).unwrap_or_default();
+        Self { file: None, errors: Vec::new(), thresholds }
+    }
+
+    /// Those that can be set, which ebb can set too.
+    fn compared(&self) -> impl Iterator<Item = &Threshold> {
+        self.thresholds.iter().filter(|threshold| is_compared(threshold.signal))
+    }
+}
+
+impl GuardBand {
+    /// The kubelet's thresholds that ebb does not act well before.
+    pub fn overlaps(&self) -> impl Iterator<Item = &Band> {
+        self.thresholds.iter().filter(|band| band.has_room == Some(false))
+    }
+
+    /// Whether the kubelet's thresholds were read, and ebb acts before each.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.errors.is_empty() && self.overlaps().next().is_none()
+    }
+
+    /// Where the kubelet's thresholds come from, for people.
+    #[must_use]
+    pub fn source(&self) -> String {
+        self.file.as_ref().map_or_else(
+            || "the kubelet's defaults are assumed".to_owned(),
+            |file| format!("read from {}", file.display()),
+        )
+    }
+}
+
+impl Band {
+    /// How the two stand, for people.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let Self { signal, kubelet, ebb, needed, .. } = self;
+        let ebb = ebb.as_ref().map_or_else(
+            || "ebb has no threshold that acts in time".to_owned(),
+            |ebb| format!("ebb acts below {ebb}"),
+        );
+        let needed = needed.as_ref().map(|needed| format!("; {needed} is needed"));
+        format!("{signal}: the kubelet acts below {kubelet}, {ebb}{}", needed.unwrap_or_default())
+    }
+}
+
+impl Config {
+    /// The same with hard thresholds that stay above the kubelet's, where the file leaves them to their defaults.
+    #[must_use]
+    pub fn above(mut self, kubelet: &Kubelet, capacities: &Capacities) -> Self {
+        let merges = self.eviction.merge_default_eviction_settings == Some(true);
+        if self.mode != Mode::Kubernetes || self.eviction.eviction_hard.is_some() && !merges {
+            return self;
+        }
+        let mut hard = self.eviction.eviction_hard.clone().unwrap_or_default();
+        let is_hard = |threshold: &&Threshold| threshold.list == Strength::Hard;
+        for threshold in kubelet.compared().filter(is_hard) {
+            let capacity = known(capacities, threshold.signal);
+            if let Some(text) = proposed(threshold, capacity) {
+                hard.entry(threshold.signal.name().to_owned()).or_insert(text);
+            }
+        }
+        let own = self.limits.thresholds().iter().filter(is_hard);
+        for threshold in own.filter(|threshold| is_compared(threshold.signal)) {
+            let name = threshold.signal.name().to_owned();
+            hard.entry(name).or_insert_with(|| threshold.written());
+        }
+        let eviction = RawEviction { eviction_hard: Some(hard), ..self.eviction.clone() };
+        if let Ok(limits) = Limits::new(&eviction) {
+            self.eviction = eviction;
+            self.limits = limits;
+        }
+        self
+    }
+
+    /// The same, held against the thresholds of the kubelet beside it.
+    #[must_use]
+    pub fn held_against(self, kubelet: &Kubelet, capacities: &Capacities) -> Self {
+        let guard_band = Some(guard_band(&self.limits, kubelet, capacities));
+        Self { guard_band, ..self }
+    }
+}
+
+/// Each of the kubelet's thresholds, and whether one of ebb's acts well before it.
+///
+/// One that also wants swap to be short does not count, nor one with a longer grace period than the kubelet's: the kubelet waits for neither.
+#[must_use]
+pub fn guard_band(limits: &Limits, kubelet: &Kubelet, capacities: &Capacities) -> GuardBand {
+    let thresholds = kubelet.compared().map(|threshold| {
+        let capacity = known(capacities, threshold.signal);
+        band(limits.thresholds(), threshold, capacity)
+    });
+    GuardBand {
+        thresholds: thresholds.collect(),
+        file: kubelet.file.clone(),
+        errors: kubelet.errors.clone(),
+    }
+}
+
+fn band(ebbs: &[Threshold], kubelet: &Threshold, capacity: Option<u64>) -> Band {
+    let signal = kubelet.signal;
+    let in_time = ebbs
+        .iter()
+        .filter(|ebb| ebb.signal == signal && ebb.also.is_none() && ebb.grace <= kubelet.grace);
+    let in_time: Vec<&Threshold> = in_time.collect();
+    let rooms: Vec<Option<bool>> =
+        in_time.iter().map(|ebb| has_room(ebb.value, kubelet, capacity)).collect();
+    // Enough of one is enough; what is unknown of one might be.
+    let has_room = if rooms.contains(&Some(true)) {
+        Some(true)
+    } else if rooms.contains(&None) {
+        None
+    } else {
+        Some(false)
+    };
+    let highest = in_time.into_iter().max_by_key(|ebb| ebb.value.resolve(capacity));
+    let value = (has_room == Some(false)).then(|| proposed(kubelet, capacity)).flatten();
+    Band {
+        signal,
+        strength: kubelet.strength(),
+        kubelet: shown(kubelet),
+        ebb: highest.map(shown),
+        needed: needed(kubelet, capacity),
+        has_room,
+        change: value.map(|value| change(kubelet, &value)),
+    }
+}
+
+/// Whether `ebb` is so far above the kubelet's that it acts first; `None` when that is not known.
+fn has_room(ebb: ThresholdValue, kubelet: &Threshold, capacity: Option<u64>) -> Option<bool> {
+    if is_memory_at_once(kubelet) {
+        let capacity = capacity?;
+        return Some(ebb.resolve(Some(capacity)).ceil() >= least_memory(kubelet.value, capacity));
+    }
+    match (ebb, kubelet.value) {
+        (ThresholdValue::Amount(ebb), ThresholdValue::Amount(kubelet)) => Some(ebb > kubelet),
+        (
+            ThresholdValue::Share { share: ebb, at_most: None },
+            ThresholdValue::Share { share: kubelet, .. },
+        ) => Some(ebb > kubelet),
+        (ebb, kubelet) => {
+            let capacity = Some(capacity?);
+            Some(ebb.resolve(capacity) > kubelet.resolve(capacity))
+        }
+    }
+}
+
+/// What ebb's hard threshold on memory must be at least: twice the kubelet's and 2 % of the node, but where the kubelet's is so high that there is no room for that, half of what is above it.
+fn least_memory(kubelet: ThresholdValue, capacity: u64) -> i128 {
+    let share = ThresholdValue::Share { share: LEAST_SHARE, at_most: None };
+    let kubelet = kubelet.resolve(Some(capacity)).ceil();
+    let wanted = kubelet.saturating_mul(2).max(share.resolve(Some(capacity)).ceil());
+    wanted.min(half_way(kubelet, capacity))
+}
+
+/// Half way from the kubelet's to all that there is.
+fn half_way(kubelet: i128, capacity: u64) -> i128 {
+    kubelet + (i128::from(capacity) - kubelet).max(0) / 2
+}
+
+/// What ebb's is to be, for people.
+fn needed(kubelet: &Threshold, capacity: Option<u64>) -> Option<String> {
+    if is_memory_at_once(kubelet) {
+        let least = least_memory(kubelet.value, capacity?);
+        return Some(format!("at least {}", in_unit(kubelet.signal, least)));
+    }
+    let for_at_most = match kubelet.strength() {
+        Strength::Hard => String::new(),
+        Strength::Soft => format!(" after at most {}", kubelet.grace),
+    };
+    Some(format!("more than {}{for_at_most}", kubelet.written()))
+}
+
+/// A value for ebb's file that leaves room; `None` when there is none, or it is not known.
+fn proposed(kubelet: &Threshold, capacity: Option<u64>) -> Option<String> {
+    let signal = kubelet.signal;
+    if is_memory_at_once(kubelet) {
+        if let Some(capacity) = capacity {
+            let least = least_memory(kubelet.value, capacity);
+            return (least < i128::from(capacity)).then(|| in_unit(signal, least));
+        }
+        // The part of the rule that is known.
+        if let ThresholdValue::Amount(amount) = kubelet.value {
+            return Some(in_unit(signal, amount.ceil().saturating_mul(2)));
+        }
+    }
+    match kubelet.value {
+        ThresholdValue::Share { share, .. } => {
+            let percent = f64::from(share) * 100.0;
+            let above = (percent + POINTS).min(f64::midpoint(percent, 100.0));
+            let text = format!("{above:.5}");
+            let text = text.trim_end_matches('0').trim_end_matches('.');
+            (above > percent && above < 100.0).then(|| format!("{text}%"))
+        }
+        ThresholdValue::Amount(amount) => {
+            let amount = amount.ceil();
+            let above = amount.saturating_add((amount / 5).max(1));
+            let above = capacity.map_or(above, |all| above.min(half_way(amount, all)));
+            (above > amount).then(|| in_unit(signal, above))
+        }
+    }
+}
+
+/// Where to write what.
+fn change(kubelet: &Threshold, value: &str) -> String {
+    let signal = kubelet.signal;
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    let value = if is_number { format!("\"{value}\"") } else { value.to_owned() };
+    match kubelet.strength() {
+        Strength::Hard => format!("write `{signal}: {value}` below `evictionHard:`"),
+        Strength::Soft => format!(
+            "write `{signal}: {value}` below `evictionSoft:` and `{signal}: {}` below `evictionSoftGracePeriod:`",
+            kubelet.grace
+        ),
+    }
+}
+
+/// A threshold as it would be written, with its grace period.
+fn shown(threshold: &Threshold) -> String {
+    match threshold.strength() {
+        Strength::Hard => threshold.written(),
+        Strength::Soft => format!("{} after {}", threshold.written(), threshold.grace),
+    }
+}
+
+/// An amount as it is written in a file; bytes in whole MiB, rounded up.
+fn in_unit(signal: Signal, amount: i128) -> String {
+    let is_bytes = signal.name().ends_with(".available") && signal != Signal::PidAvailable;
+    if is_bytes {
+        let whole = amount / MIB + i128::from(amount % MIB > 0);
+        format!("{whole}Mi")
+    } else {
+        amount.to_string()
+    }
+}
+
+fn is_memory_at_once(threshold: &Threshold) -> bool {
+    threshold.signal == Signal::MemoryAvailable && threshold.strength() == Strength::Hard
+}
+
+/// Those that follow from others are named by them.
+fn is_compared(signal: Signal) -> bool {
+    matches!(
+        signal,
+        Signal::MemoryAvailable
+            | Signal::NodeFsAvailable
+            | Signal::NodeFsInodesFree
+            | Signal::ImageFsAvailable
+            | Signal::ImageFsInodesFree
+            | Signal::PidAvailable
+    )
+}
+
+/// What is 0 was not measured.
+fn known(capacities: &Capacities, signal: Signal) -> Option<u64> {
+    capacities.get(&signal).copied().filter(|capacity| *capacity > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Reader;
+
+    const GIB: u64 = 1 << 30;
+    /// What the agent of each node is shipped with.
+    const SHIPPED: &str = include_str!("../../../deploy/kustomize/node/ebb.yaml");
+
+    fn kubelet(text: &str) -> Kubelet {
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let limits = kubelet::limits(&format!("{head}{text}")).unwrap();
+        let thresholds = limits.thresholds().to_vec();
+        Kubelet { file: Some("/k".into()), errors: Vec::new(), thresholds }
+    }
+
+    fn ebb(text: &str) -> Config {
+        Reader { has_api_server: true }.parse(text).unwrap()
+    }
+
+    /// A node of so much memory, with 100 GiB of disk and 32768 task ids; the filesystem of images is not known before there is a runtime.
+    fn node(memory: u64) -> Capacities {
+        [
+            (Signal::MemoryAvailable, memory),
+            (Signal::NodeFsAvailable, 100 * GIB),
+            (Signal::PidAvailable, 32768),
+        ]
+        .into()
+    }
+
+    /// Of the only threshold of the kubelet: whether there is room, and what to write.
+    fn of(ebbs: &str, kubelets: &str, memory: u64) -> (Option<bool>, Option<String>) {
+        let found = guard_band(&ebb(ebbs).limits, &kubelet(kubelets), &node(memory));
+        let [band] = found.thresholds.as_slice() else { panic!("{found:#?}") };
+        (band.has_room, band.change.clone())
+    }
+
+    fn write(line: &str) -> (Option<bool>, Option<String>) {
+        (Some(false), Some(format!("write `{line}` below `evictionHard:`")))
+    }
+
+    const ROOM: (Option<bool>, Option<String>) = (Some(true), None);
+
+    #[test]
+    fn memory_needs_twice_the_kubelets_and_two_percent_of_the_node_whichever_is_more() {
+        let of = |ebbs: &str, memory| {
+            of(
+                &format!("evictionHard: {{memory.available: {ebbs}}}"),
+                "evictionHard: {memory.available: 100Mi}",
+                memory,
+            )
+        };
+        // 2 % of 4 GiB are 82 MiB, of 24 GiB 492 MiB.
+        assert_eq!(of("199Mi", 4 * GIB), write("memory.available: 200Mi"));
+        assert_eq!(of("200Mi", 4 * GIB), ROOM);
+        assert_eq!(of("491Mi", 24 * GIB), write("memory.available: 492Mi"));
+        assert_eq!(of("492Mi", 24 * GIB), ROOM);
+        assert_eq!(of("2%", 24 * GIB), ROOM);
+        assert_eq!(of("2%", 4 * GIB), write("memory.available: 200Mi"));
+    }
+
+    #[test]
+    fn where_the_kubelet_takes_more_than_half_of_the_memory_what_is_left_is_halved() {
+        let high = "evictionHard: {memory.available: 62.5%}";
+        let said = of("evictionHard: {memory.available: 63%}", high, 16 * GIB);
+        assert_eq!(said, write("memory.available: 13312Mi"));
+        assert_eq!(of("evictionHard: {memory.available: 13Gi}", high, 16 * GIB), ROOM);
+        // No room is left: nothing that could be written would help.
+        let all = "evictionHard: {memory.available: 20Gi}";
+        assert_eq!(of("evictionHard: {memory.available: 1Gi}", all, 10 * GIB), (Some(false), None));
+    }
+
+    #[test]
+    fn disk_inodes_and_task_ids_must_be_above_the_kubelets() {
+        let of = |signal: &str, ebbs: &str, kubelets: &str| {
+            of(
+                &format!("evictionHard: {{{signal}: {ebbs}}}"),
+                &format!("evictionHard: {{{signal}: {kubelets}}}"),
+                4 * GIB,
+            )
+        };
+        assert_eq!(of("nodefs.available", "10%", "10%"), write("nodefs.available: 12%"));
+        assert_eq!(of("nodefs.available", "10.5%", "10%"), ROOM);
+        assert_eq!(of("nodefs.available", "10Gi", "10Gi"), write("nodefs.available: 12288Mi"));
+        assert_eq!(of("nodefs.available", "11Gi", "10Gi"), ROOM);
+        // 10 % of 100 GiB.
+        assert_eq!(of("nodefs.available", "10Gi", "10%"), write("nodefs.available: 12%"));
+        assert_eq!(of("nodefs.available", "10.1Gi", "10%"), ROOM);
+        assert_eq!(of("imagefs.inodesFree", "5%", "5%"), write("imagefs.inodesFree: 7%"));
+        assert_eq!(of("nodefs.available", "99%", "99%"), write("nodefs.available: 99.5%"));
+        let numbers = of("pid.available", "\"1000\"", "\"1000\"");
+        assert_eq!(numbers, write("pid.available: \"1200\""));
+        assert_eq!(of("pid.available", "\"1001\"", "\"1000\""), ROOM);
+    }
+
+    #[test]
+    fn what_is_not_known_is_neither_enough_nor_too_little() {
+        let unknown = (None, None);
+        let images = "evictionHard: {imagefs.available: 15%}";
+        assert_eq!(of("evictionHard: {imagefs.available: 1Gi}", images, 4 * GIB), unknown);
+        assert_eq!(of("evictionHard: {imagefs.available: 16%}", images, 4 * GIB), ROOM);
+        let memory = "evictionHard: {memory.available: 100Mi}";
+        assert_eq!(of("evictionHard: {memory.available: 1Gi}", memory, 0), unknown);
+        let found = guard_band(&ebb("").limits, &kubelet(memory), &node(0));
+        assert_eq!(found.thresholds[0].needed, None);
+    }
+
+    #[test]
+    fn a_threshold_that_the_kubelet_does_not_wait_for_does_not_count() {
+        let memory = "evictionHard: {memory.available: 100Mi}";
+        let missing = write("memory.available: 200Mi");
+        assert_eq!(of("evictionHard: {nodefs.available: 12%}", memory, 4 * GIB), missing);
+        let soft = "evictionHard: {}\nevictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 30s}";
+        assert_eq!(of(soft, memory, 4 * GIB), missing);
+        let also = "evictionHard: {memory.available: 1Gi}\nebb: {alsoBelow: {memory.available: {swap.available: 10%}}}";
+        assert_eq!(of(also, memory, 4 * GIB), missing);
+    }
+
+    #[test]
+    fn a_soft_threshold_of_the_kubelet_is_preceded_by_one_that_waits_no_longer() {
+        let soft = |value: &str, grace: &str| {
+            format!(
+                "evictionHard: {{}}\nevictionSoft: {{memory.available: {value}}}\nevictionSoftGracePeriod: {{memory.available: {grace}}}"
+            )
+        };
+        let kubelets = soft("500Mi", "90s");
+        let said = of(&soft("600Mi", "2m"), &kubelets, 4 * GIB);
+        let change = "write `memory.available: 600Mi` below `evictionSoft:` and `memory.available: 90s` below `evictionSoftGracePeriod:`";
+        assert_eq!(said, (Some(false), Some(change.to_owned())));
+        assert_eq!(of(&soft("500Mi", "30s"), &kubelets, 4 * GIB).0, Some(false), "not above");
+        assert_eq!(of(&soft("501Mi", "90s"), &kubelets, 4 * GIB), ROOM);
+        assert_eq!(of("evictionHard: {memory.available: 501Mi}", &kubelets, 4 * GIB), ROOM);
+    }
+
+    #[test]
+    fn a_kubelet_that_says_nothing_has_its_defaults_and_one_that_says_something_no_others() {
+        let signals = |kubelet: &Kubelet| -> Vec<String> {
+            kubelet.compared().map(|t| format!("{} {}", t.signal, t.written())).collect()
+        };
+        let all = [
+            "memory.available 100Mi",
+            "nodefs.available 10%",
+            "nodefs.inodesFree 5%",
+            "imagefs.available 15%",
+            "imagefs.inodesFree 5%",
+        ];
+        assert_eq!(signals(&Kubelet::defaults()), all);
+        assert_eq!(signals(&kubelet("")), all);
+        let some = "evictionHard: {memory.available: 1Gi}";
+        assert_eq!(signals(&kubelet(some)), ["memory.available 1Gi"]);
+        let merged = kubelet(&format!("{some}\nmergeDefaultEvictionSettings: true"));
+        assert_eq!(signals(&merged).len(), 5);
+    }
+
+    #[test]
+    fn hard_thresholds_that_are_left_out_stay_above_the_kubelets() {
+        let written = |text: &str, kubelet: &Kubelet, memory| -> Vec<String> {
+            let config = ebb(text).above(kubelet, &node(memory));
+            assert_eq!(Config::parse(&config.to_yaml()).unwrap().limits, config.limits);
+            let hard = config.limits.thresholds().iter().filter(|t| is_compared(t.signal));
+            hard.map(|t| format!("{} {}", t.signal, t.written())).collect()
+        };
+        let disk = [
+            "nodefs.available 12%",
+            "nodefs.inodesFree 7%",
+            "imagefs.available 17%",
+            "imagefs.inodesFree 7%",
+        ];
+        let default = Kubelet::defaults();
+        assert_eq!(
+            written("", &default, 4 * GIB),
+            [&["memory.available 200Mi"], &disk[..]].concat()
+        );
+        assert_eq!(
+            written("", &default, 24 * GIB),
+            [&["memory.available 492Mi"], &disk[..]].concat()
+        );
+        // What the kubelet alone watches is watched; what it does not watch keeps its default.
+        let other = kubelet("evictionHard: {memory.available: 1Gi, pid.available: 10%}");
+        let said = written("", &other, 8 * GIB);
+        assert_eq!(said[0], "memory.available 2Gi");
+        assert!(said.contains(&"pid.available 12%".to_owned()), "{said:?}");
+        assert!(said.contains(&"nodefs.available 10%".to_owned()), "{said:?}");
+        // What the file says holds, and what it leaves out of a list that it gives is off, as for the kubelet.
+        let given = "evictionHard: {memory.available: 150Mi}";
+        assert_eq!(written(given, &default, 4 * GIB), ["memory.available 150Mi"]);
+        let merged =
+            written(&format!("{given}\nmergeDefaultEvictionSettings: true"), &default, 4 * GIB);
+        assert_eq!(merged, [&["memory.available 150Mi"], &disk[..]].concat());
+        let off = "evictionHard: {memory.available: 0%}\nmergeDefaultEvictionSettings: true";
+        assert_eq!(written(off, &default, 4 * GIB), disk);
+    }
+
+    #[test]
+    fn what_is_shipped_leaves_room_above_any_kubelet_on_nodes_of_every_size() {
+        let kubelets = [
+            Kubelet::defaults(),
+            kubelet(
+                "evictionHard: {memory.available: 500Mi, nodefs.available: 20%, pid.available: 10%}",
+            ),
+        ];
+        for memory in [4 * GIB, 24 * GIB, 256 * GIB] {
+            for kubelet in &kubelets {
+                let config = ebb(SHIPPED).above(kubelet, &node(memory));
+                let found = guard_band(&config.limits, kubelet, &node(memory));
+                assert!(found.thresholds.len() >= 3);
+                for band in &found.thresholds {
+                    assert_eq!(band.has_room, Some(true), "{memory}: {}", band.shown());
+                }
+                assert!(config.out_of_reach(&node(memory)).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_kubelet_configuration_that_cannot_be_read_is_told_and_the_defaults_are_assumed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.yaml");
+        let shown = file.display().to_string();
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        for (text, said) in [
+            (None, ": the file: it cannot be read: "),
+            (
+                Some("apiVersion: v1\nkind: Pod\n"),
+                ":2: kind = \"Pod\": this is not a KubeletConfiguration",
+            ),
+            (
+                Some(&*format!("{head}evictionHard: {{memory.available: lots}}\n")),
+                ":3: evictionHard[\"memory.available\"] = \"lots\": not a number",
+            ),
+        ] {
+            if let Some(text) = text {
+                std::fs::write(&file, text).unwrap();
+            }
+            let kubelet = Kubelet::load(&file);
+            let errors = kubelet.errors.join("\n");
+            assert!(errors.contains(&format!("{shown}{said}")), "{said}: {errors}");
+            assert_eq!((kubelet.file, kubelet.thresholds), (None, Kubelet::defaults().thresholds));
+        }
+        // What ebb itself would refuse or does not know is none of its business here.
+        std::fs::write(
+            &file,
+            format!(
+                "{head}kubeReserved: {{gpu: many}}\nimageGCHighThresholdPercent: 7\nnew: {{}}\n"
+            ),
+        )
+        .unwrap();
+        assert_eq!(Kubelet::load(&file).file, Some(file));
+    }
+}

@@ -1,0 +1,450 @@
+//! The API server in the loop: what its news changes, and what it is told of evictions and of the node.
+//!
+//! ```text
+//!  decided ─► waiting ─── acted on ─► Order::Tell ─► telling ── Deleted, gone ─► forgotten
+//!                │                                      │
+//!                └─ not done: forgotten                 └─ what its kubelet starts meanwhile is killed as part of it
+//!  soft ────► asked ─► Order::Evict ─► Deleted · Refused (a budget) · NotEvicted (the runtime is asked instead)
+//! ```
+
+use super::Agent;
+use super::episode::SETTLES_WITHIN;
+use super::episodes::of_signal;
+use crate::act::{Mode, Step, Target};
+use crate::clock::Boot;
+use crate::cluster::{
+    Budget, Cluster, ClusterNews, Eviction, NodePod, Order, PodObject, Told, Update, is_a_name,
+};
+use crate::config::Contract;
+use crate::report::Record;
+use crate::state::{Extent, Manifested};
+use ebb_policy::plan::Evict;
+use ebb_policy::signal::NodeConditionType;
+use ebb_policy::snapshot::{DisruptionBudget, WorkloadKey};
+use ebb_policy::{Plan, Signal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// While the API server has not taken a deletion, what the kubelet starts of the pod is killed for this long: with an API server that is away it is a candidate like any other, and ranks first.
+const UNDELETED: Duration = Duration::from_secs(10);
+
+/// A kubelet that was told of a deletion starts nothing of the pod any more; this long it may not have heard.
+const DELETED: Duration = Duration::from_secs(60);
+
+/// How long the end waits until the Node's taints are taken away.
+const LAST_TAINTS: Duration = Duration::from_secs(2);
+
+/// The loop's side of the API server.
+#[derive(Debug)]
+pub(super) struct ClusterWatch {
+    cluster: Cluster,
+    /// Pods by the UID under which the kubelet runs them.
+    pods: BTreeMap<String, Arc<NodePod>>,
+    budgets: BTreeMap<String, Arc<Budget>>,
+    is_up: bool,
+    /// Decided, and not acted on yet.
+    waiting: BTreeMap<String, Eviction>,
+    /// Left to the API server, which has not answered.
+    asked: BTreeMap<String, Asked>,
+    telling: BTreeMap<String, Telling>,
+    /// Pods that a budget spares, until when.
+    refused: BTreeMap<String, Boot>,
+    /// Which conditions the Node is to have, as given last.
+    conditions: Vec<(NodeConditionType, bool)>,
+    /// What was said to be wrong with pods.
+    problems: BTreeSet<String>,
+    has_node: Option<bool>,
+}
+
+/// An eviction that the API server was asked for.
+#[derive(Debug)]
+struct Asked {
+    key: WorkloadKey,
+    target: Target,
+    grace: Duration,
+    eviction: Eviction,
+}
+
+/// An eviction that the API server is told of.
+#[derive(Debug)]
+struct Telling {
+    since: Boot,
+    /// For want of what it was evicted.
+    signal: Option<Signal>,
+    deleted: Option<Boot>,
+    is_told: bool,
+}
+
+impl Telling {
+    fn begin(signal: Option<Signal>) -> Self {
+        Self { since: Boot::now(), signal, deleted: None, is_told: false }
+    }
+
+    /// Whether what the kubelet starts of the pod is killed as part of the eviction.
+    fn covers_restarts(&self, now: Boot) -> bool {
+        match self.deleted {
+            Some(deleted) => now.since(deleted) < DELETED,
+            None => !self.is_told && now.since(self.since) < UNDELETED,
+        }
+    }
+}
+
+impl ClusterWatch {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            pods: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            is_up: false,
+            waiting: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            telling: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            conditions: Vec::new(),
+            problems: BTreeSet::new(),
+            has_node: None,
+        }
+    }
+
+    /// The object of the pod that the kubelet runs under this UID and name, unless it only mirrors a static pod.
+    ///
+    /// A pod that is missing from the API server's list so far is taken at the runtime's word: the UID decides whether there is such an object.
+    fn object(&self, uid: &str, name: &str) -> Option<PodObject> {
+        if let Some(pod) = self.pods.get(uid) {
+            return (!pod.is_mirror).then(|| pod.object.clone());
+        }
+        let (namespace, name) = name.split_once('/')?;
+        // They become parts of a path.
+        if ![namespace, name, uid].into_iter().all(is_a_name) {
+            return None;
+        }
+        Some(PodObject {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        })
+    }
+
+    /// Whether the API server is being told of an eviction for want of this: the record of the episode is to say how that ended.
+    pub(super) fn is_telling_of(&self, signal: Signal, at: Boot) -> bool {
+        let is_due = |telling: &Telling| {
+            !telling.is_told
+                && telling.signal.is_none_or(|of| of == signal)
+                && at.since(telling.since) < SETTLES_WITHIN
+        };
+        self.telling.values().any(is_due)
+    }
+
+    fn pods_as_manifested(&self, contract: &Contract) -> Manifested {
+        let spared = |uid: &String, workload: &mut ebb_policy::snapshot::Workload| {
+            if self.refused.contains_key(uid) {
+                let name = "the API server".to_owned();
+                workload.disruption_budget =
+                    Some(DisruptionBudget { name, disruptions_allowed: 0 });
+            }
+        };
+        let pods = self.pods.iter().map(|(uid, pod)| {
+            let mut workload = pod.with_budgets(self.budgets.values(), contract);
+            spared(uid, &mut workload);
+            workload
+        });
+        // A pod that is missing here may be a static one that nobody mirrors, or newer than what was told: its kubelet knows what is deleted.
+        Manifested { pods: pods.collect(), is_complete: false }
+    }
+}
+
+impl Agent {
+    /// Takes in what the API server has to say.
+    pub(super) fn on_cluster(&mut self, news: ClusterNews) {
+        let Some(cluster) = &mut self.cluster else { return };
+        match news {
+            ClusterNews::Pods(Update::All(pods)) => {
+                let uid = |pod: &Arc<NodePod>| pod.workload.key.uid.clone();
+                cluster.pods =
+                    pods.into_values().filter_map(|pod| Some((uid(&pod)?, pod))).collect();
+                let (pods, now) = (&cluster.pods, Boot::now());
+                cluster.telling.retain(|uid, telling| {
+                    !telling.is_told || pods.contains_key(uid) && telling.covers_restarts(now)
+                });
+                if !std::mem::replace(&mut cluster.is_up, true) {
+                    let what = format!("{} pods of this node", cluster.pods.len());
+                    self.reporter.tell(&Record::ApiServer { up: true, what });
+                }
+                self.tell_of_problems();
+                self.take_pods_over();
+            }
+            ClusterNews::Pods(Update::Broken(why)) => {
+                cluster.is_up = false;
+                let what = format!("pods of this node: {why}; what was told last counts");
+                self.reporter.tell(&Record::ApiServer { up: false, what });
+            }
+            ClusterNews::Budgets(Update::All(budgets)) => {
+                cluster.budgets = budgets;
+                self.take_pods_over();
+            }
+            ClusterNews::Budgets(Update::Broken(why)) => {
+                let what = format!("disruption budgets: {why}; what was told last of them counts");
+                self.reporter.tell(&Record::Degraded { what });
+            }
+            ClusterNews::HasNode(has_node) => {
+                if cluster.has_node.replace(has_node) != Some(has_node) && !has_node {
+                    let what = "the API server has no Node of this name: neither conditions nor taints are set, and no pod of this node is found; is --node-name right?";
+                    self.reporter.tell(&Record::Degraded { what: what.to_owned() });
+                }
+            }
+            ClusterNews::Deleted(uid) => {
+                let asked = cluster.asked.remove(&uid);
+                let telling = cluster.telling.entry(uid).or_insert_with(|| Telling::begin(None));
+                telling.deleted = Some(Boot::now());
+                if let Some(asked) = asked {
+                    // It is deleted; the Event is still to be written.
+                    let eviction = Eviction { is_deleting: true, ..asked.eviction };
+                    self.give_order(Order::Tell(eviction.into()));
+                }
+            }
+            ClusterNews::Told(told) => {
+                let telling = cluster.telling.get_mut(&told.eviction.uid);
+                let signal = telling.and_then(|telling| {
+                    telling.is_told = true;
+                    telling.signal
+                });
+                self.note_told(&told, signal);
+                let took_ms = told.took.as_secs_f64() * 1e3;
+                let name = format!("{}/{}", told.eviction.namespace, told.eviction.name);
+                self.reporter.tell(&Record::EvictionTold {
+                    workload: &WorkloadKey {
+                        name,
+                        uid: Some(told.eviction.uid.clone()),
+                        ..WorkloadKey::default()
+                    },
+                    was_gone: told.was_gone,
+                    refused: told.refused,
+                    took_ms,
+                });
+            }
+            ClusterNews::Refused { uid, why, retry_after } => {
+                cluster.refused.insert(uid.clone(), Boot::now().plus(retry_after));
+                if let Some(asked) = cluster.asked.remove(&uid) {
+                    self.take_back(&asked, why);
+                    self.take_pods_over();
+                    self.look(true);
+                }
+            }
+            ClusterNews::NotEvicted { uid, why } => {
+                if let Some(asked) = cluster.asked.remove(&uid) {
+                    let what = format!(
+                        "pod {}: the API server does not evict it: {why}; the runtime is asked to stop it",
+                        asked.key.name
+                    );
+                    self.reporter.tell(&Record::Degraded { what });
+                    if self.stop_by_runtime(&uid, asked.grace) {
+                        self.tell_of(uid, asked.eviction, None);
+                    } else {
+                        self.give(asked.target, Step::Terminate, None);
+                    }
+                }
+            }
+            ClusterNews::Trouble(what) => self.reporter.tell(&Record::Degraded { what }),
+        }
+    }
+
+    /// Judges what pods ask of ebb by a configuration that is new.
+    pub(super) fn judge_pods_anew(&mut self) {
+        self.tell_of_problems();
+        self.take_pods_over();
+    }
+
+    /// Says what is wrong with pods and was not before.
+    fn tell_of_problems(&mut self) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let contract = &self.policy.contract;
+        let wrong = cluster.pods.values().flat_map(|pod| pod.problems(contract));
+        let wrong: BTreeSet<String> = wrong.collect();
+        for what in wrong.difference(&cluster.problems).cloned() {
+            self.reporter.tell(&Record::Degraded { what });
+        }
+        cluster.problems = wrong;
+    }
+
+    /// Puts the API server's pods into the pod book.
+    fn take_pods_over(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let pods = cluster.pods_as_manifested(&self.policy.contract);
+        self.state.pods_mut().observe_manifests(pods);
+    }
+
+    /// Nothing was done to a pod that its budget spares: another is to be chosen.
+    fn take_back(&mut self, asked: &Asked, why: String) {
+        self.history.forget_waiting(&asked.key);
+        self.state.terminations().cancel(&asked.target);
+        if let Target::Pod { uid, .. } = &asked.target {
+            self.state.pods_mut().forget_evicted(uid);
+        }
+        self.reporter.tell(&Record::EvictionRefused { workload: &asked.key, why });
+    }
+
+    fn give_order(&mut self, order: Order) {
+        let Some(cluster) = &self.cluster else { return };
+        if !cluster.cluster.give(order) {
+            let what = "what the API server is to be told is more than waits for it: some is lost";
+            self.reporter.tell(&Record::Degraded { what: what.to_owned() });
+        }
+    }
+
+    /// Notes what the API server is to be told once this eviction is acted on.
+    pub(super) fn note_for_cluster(&mut self, evict: &Evict, uid: &str) {
+        if self.mode == Mode::DryRun {
+            return;
+        }
+        let at = self.state.clock().unix_ms(Boot::now());
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(pod) = cluster.object(uid, &evict.workload.name) else { return };
+        let eviction = Eviction::of(evict, &pod, at);
+        cluster.waiting.insert(uid.to_owned(), eviction);
+    }
+
+    /// Leaves a graceful eviction to the API server; false where that is not possible now.
+    pub(super) fn evict_by_cluster(
+        &mut self,
+        key: &WorkloadKey,
+        target: &Target,
+        grace: Duration,
+    ) -> bool {
+        let Target::Pod { uid, .. } = target else { return false };
+        let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.is_up) else {
+            return false;
+        };
+        let Some(mut eviction) = cluster.waiting.remove(uid) else { return false };
+        eviction.grace = grace.as_secs().max(1);
+        let order = Order::Evict(eviction.clone().into());
+        if !cluster.cluster.give(order) {
+            cluster.waiting.insert(uid.clone(), eviction);
+            return false;
+        }
+        let (key, target) = (key.clone(), target.clone());
+        cluster.asked.insert(uid.clone(), Asked { key, target, grace, eviction });
+        true
+    }
+
+    /// Tells the API server of a pod that was acted on; whoever did it, and whether or not that was decided here.
+    pub(super) fn tell_cluster(&mut self, uid: &str, signal: Option<Signal>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let eviction = cluster.waiting.remove(uid);
+        if eviction.is_none()
+            && (cluster.telling.contains_key(uid) || cluster.asked.contains_key(uid))
+        {
+            // The rest of an eviction that is being told.
+            return;
+        }
+        let eviction = eviction.or_else(|| {
+            let pod = cluster.object(uid, &self.state.pods().key_of(uid)?.name)?;
+            let at = self.state.clock().unix_ms(Boot::now());
+            Some(Eviction::without_decision(&pod, signal, at))
+        });
+        if let Some(eviction) = eviction {
+            self.tell_of(uid.to_owned(), eviction, signal);
+        }
+    }
+
+    fn tell_of(&mut self, uid: String, eviction: Eviction, signal: Option<Signal>) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.waiting.remove(&uid);
+            cluster.telling.insert(uid, Telling::begin(signal));
+        }
+        self.give_order(Order::Tell(eviction.into()));
+    }
+
+    /// Adds to the episode that the eviction belongs to, where that is not over, that the API server knows of it.
+    fn note_told(&mut self, told: &Told, signal: Option<Signal>) {
+        let Some(episode) = of_signal(&mut self.watches, signal) else { return };
+        let mut detail = format!("{}/{}", told.eviction.namespace, told.eviction.name);
+        if !told.refused.is_empty() {
+            detail = format!("{detail}: refused: {}", told.refused.join("; "));
+        } else if told.was_gone {
+            detail += ": its object was gone";
+        }
+        episode.note("the API server was told", Boot::now(), Some(detail));
+    }
+
+    /// Nothing was done to the pod: there is nothing to tell.
+    pub(super) fn forget_for_cluster(&mut self, uid: &str) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.waiting.remove(uid);
+        }
+    }
+
+    /// Tells the API server's thread that nothing of a pod runs any more.
+    pub(super) fn tell_cluster_of_death(&mut self, uid: &str) {
+        let is_told = self.cluster.as_ref().is_some_and(|c| c.telling.contains_key(uid));
+        if is_told {
+            self.give_order(Order::Dead(uid.to_owned()));
+        }
+    }
+
+    /// Kills what a kubelet has started of a pod that is evicted, before it has heard of its deletion: it is part of the same eviction, and needs no new one.
+    pub(super) fn kill_what_was_restarted(&mut self) {
+        let now = Boot::now();
+        let Some(cluster) = &self.cluster else { return };
+        let telling = cluster.telling.iter().filter(|(_, telling)| telling.covers_restarts(now));
+        let uids: Vec<String> = telling.map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
+            let Some(target) = self.state.started_since(&uid) else { continue };
+            let Some(key) = self.state.key_of(&target) else { continue };
+            self.state.terminations().begin(key, target.clone(), Duration::ZERO, (None, None));
+            self.give(target, Step::Kill, None);
+        }
+    }
+
+    /// Lets budgets that have refused an eviction be asked again once their time is over.
+    pub(super) fn forget_refusals(&mut self, at: Boot) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let before = cluster.refused.len();
+        cluster.refused.retain(|_, until| *until > at);
+        if cluster.refused.len() != before {
+            self.take_pods_over();
+        }
+    }
+
+    /// Has the Node say what a plan says of it; one that leaves disk out says nothing of that.
+    pub(super) fn tell_conditions(&mut self, plan: &Plan, extent: Extent) {
+        if self.mode == Mode::DryRun {
+            return;
+        }
+        let Some(cluster) = &mut self.cluster else { return };
+        let said = |of| cluster.conditions.iter().find(|(kind, _)| *kind == of);
+        let states: Vec<(NodeConditionType, bool)> = plan
+            .conditions
+            .iter()
+            .map(|condition| {
+                let of = condition.condition_type;
+                let is_left_out = of == NodeConditionType::DiskPressure && extent == Extent::Quick;
+                let holds = if is_left_out {
+                    said(of).is_some_and(|(_, holds)| *holds)
+                } else {
+                    condition.status
+                };
+                (of, holds)
+            })
+            .collect();
+        if states.is_empty() || states == cluster.conditions {
+            return;
+        }
+        let mut conditions = plan.conditions.clone();
+        for (condition, (_, holds)) in conditions.iter_mut().zip(&states) {
+            condition.status = *holds;
+        }
+        cluster.conditions = states;
+        self.give_order(Order::Conditions(conditions));
+    }
+
+    /// Takes the Node's taints away, because ebb ends.
+    pub(super) async fn leave_cluster(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        if cluster.cluster.give(Order::Stop(done)) {
+            // An API server that is away is not waited for: the next start takes them away.
+            let _ = tokio::time::timeout(LAST_TAINTS, is_done).await;
+        }
+    }
+}

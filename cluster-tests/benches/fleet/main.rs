@@ -1,0 +1,92 @@
+//! The Kubernetes part of many agents at once, each as it runs on its node, in this one process beside a real API server.
+//!
+//! ```text
+//! nodes and pods in the store ─► as many threads `ebb-cluster` as nodes ─► all know their pods
+//!                            ─► a quiet minute ─► all are short of memory in the same second, and each has evicted a pod
+//! ```
+//! They are what `ebb run --kubernetes` starts; what stands for their loops takes in the news and gives the orders.
+//! The Markdown goes to standard output. Without `EBB_CLUSTER_ASSETS` nothing is measured; `EBB_AGENTS` and `EBB_PODS` are how many agents, and pods of each; `EBB_ANNOTATION` is how many bytes of annotations a pod has.
+use agents::Fleet;
+use anyhow::{Context, Result};
+use ebb_cluster_tests::plane::{Plane, User};
+use server::Counts;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+mod agents;
+mod server;
+
+/// How long nothing happens.
+const QUIET: Duration = Duration::from_secs(60);
+
+fn main() -> Result<()> {
+    let Some(assets) = std::env::var_os(ebb_cluster_tests::ASSETS) else {
+        println!("nothing is measured: {} is not set", ebb_cluster_tests::ASSETS);
+        return Ok(());
+    };
+    let (agents, pods) = (number("EBB_AGENTS", 500)?, number("EBB_PODS", 30)?);
+    let plane = Plane::start(Path::new(&assets))?;
+    let api = plane.api(User::Admin)?;
+    server::fill(&plane, agents, pods, number("EBB_ANNOTATION", 2_000)?)?;
+    let resident = own_resident()?;
+    let (counts, used, begun) = (Counts::of(&api)?, plane.processor_time()?, Instant::now());
+    let mut fleet = Fleet::start(&plane, agents, pods)?;
+    let synced = begun.elapsed().as_secs_f64();
+    let start = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
+    eprintln!("{agents} agents know their pods after {synced:.1} s: {start:?}");
+
+    let (counts, used, own) = (Counts::of(&api)?, plane.processor_time()?, own_processor()?);
+    std::thread::sleep(QUIET);
+    let quiet = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
+    let own = own_processor()? - own;
+    let each = (own_resident()?.saturating_sub(resident)) / agents as u64;
+    eprintln!("quiet: {quiet:?}, own {own:.2} s, {} KiB each", each >> 10);
+
+    let (counts, used) = (Counts::of(&api)?, plane.processor_time()?);
+    let storm = fleet.evict_one_each(pods)?;
+    let during = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
+    server::are_told(&api, agents)?;
+    eprintln!("storm: {storm:.2?}, {during:?}");
+    let ratio = |requests: u64| requests as f64 / agents as f64;
+    println!(
+        "| | {agents} agents, {pods} pods each |\n|---|---|\n\
+         | from the first start until all know their pods | {synced:.1} s, {:.1} requests each, {:.1} s of the control plane's processors |\n\
+         | memory of an agent's Kubernetes part | {} KiB |\n\
+         | a quiet minute | {:.2} requests each beyond watches, {:.2} s of the control plane's processors, {own:.2} s of all agents' |\n\
+         | all short of memory in the same second, one eviction each | all told after {:.1} s (half after {:.1} s, 99 % after {:.1} s), {:.1} requests each, {} answers of 429, {:.1} s of the control plane's processors |\n",
+        ratio(start.0.all),
+        start.1,
+        each >> 10,
+        ratio(quiet.0.all),
+        quiet.1,
+        storm.last,
+        storm.half,
+        storm.p99,
+        ratio(during.0.all),
+        during.0.too_many,
+        during.1,
+    );
+    Ok(())
+}
+
+fn number(name: &str, otherwise: usize) -> Result<usize> {
+    let value = std::env::var(name).ok().map(|value| value.parse());
+    Ok(value.transpose().with_context(|| format!("{name} is no number"))?.unwrap_or(otherwise))
+}
+
+/// Bytes of this process that are resident.
+fn own_resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("cannot read a status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Ok(kib.context("no VmRSS")? << 10)
+}
+
+/// Processor time of this process, in seconds.
+fn own_processor() -> Result<f64> {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)
+        .context("cannot read what this process has used")?;
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}

@@ -1,0 +1,114 @@
+//! `--listen`: `/livez`, `/readyz` and `/metrics` of the agent, on a thread of its own.
+
+use super::Failure;
+use anyhow::{Context as _, anyhow};
+use ebb_agent::report::metrics::Metrics;
+use ebb_http::Answer;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// Reads an address as `--listen` takes it.
+pub(super) fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().map_err(|_| anyhow!("give an address with a port, as in 127.0.0.1:8080"))
+}
+
+/// Takes the address, while privileges are there for a port below 1024.
+pub(super) fn take(at: SocketAddr) -> Result<TcpListener, Failure> {
+    let taken = TcpListener::bind(at).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    taken.map_err(|error| Failure::Input(anyhow!("--listen {at}: {error}")))
+}
+
+/// Serves there for as long as the process lives.
+pub(super) fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> anyhow::Result<()> {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = executor.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    ebb_agent::threads::spawn("ebb-http", move || {
+        executor.block_on(ebb_http::serve(listener, move |path| answer(path, &metrics)));
+    })
+    .context("cannot start the thread that serves metrics")?;
+    Ok(())
+}
+
+fn answer(path: &str, metrics: &Metrics) -> Answer {
+    let state = match path {
+        "/livez" => metrics.alive(),
+        "/readyz" => metrics.ready(),
+        "/metrics" => {
+            let mut text = metrics.text();
+            write_own(&mut text);
+            text.push_str("# EOF\n");
+            return Answer::metrics(text);
+        }
+        _ => return Answer::not_found("/livez, /readyz and /metrics"),
+    };
+    match state {
+        Ok(()) => Answer::ok(),
+        Err(why) => Answer::unavailable(why),
+    }
+}
+
+/// What the agent costs, by the names that Prometheus' clients have for it.
+fn write_own(out: &mut String) {
+    let version = env!("CARGO_PKG_VERSION");
+    // Writing into a String cannot fail.
+    _ = write!(
+        out,
+        "# TYPE ebb_build info\n# HELP ebb_build Which ebb this is.\nebb_build_info{{version=\"{version}\"}} 1\n"
+    );
+    if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
+        let time = usage.user_time() + usage.system_time();
+        let microseconds = time.num_microseconds();
+        _ = write!(
+            out,
+            "# TYPE process_cpu_seconds counter\n# UNIT process_cpu_seconds seconds\n# HELP process_cpu_seconds Processor time that this process has used.\nprocess_cpu_seconds_total {}.{:06}\n",
+            microseconds / 1_000_000,
+            microseconds % 1_000_000
+        );
+    }
+    if let Some(bytes) = resident() {
+        _ = write!(
+            out,
+            "# TYPE process_resident_memory_bytes gauge\n# UNIT process_resident_memory_bytes bytes\n# HELP process_resident_memory_bytes Memory that this process has resident.\nprocess_resident_memory_bytes {bytes}\n"
+        );
+    }
+}
+
+/// Bytes that are resident, unless that cannot be read.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_is_refused() {
+        assert!(address("127.0.0.1").is_err() && address(":8080").is_err());
+        assert!(address("[::]:8080").is_ok());
+    }
+
+    #[test]
+    fn what_the_process_costs_is_known() {
+        let mut text = String::new();
+        write_own(&mut text);
+        let of = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse::<f64>().ok())
+        };
+        assert!(of("process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6), "{text}");
+        assert!(of("process_cpu_seconds_total").is_some(), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The Node: which of ebb's conditions and taints it has, and which it is to have.
+
+use crate::words::{self, TAINTS};
+use ebb_kube::Time;
+use ebb_kube::{About, Api, Failure};
+use ebb_policy::plan::NodeCondition;
+use ebb_policy::signal::NodeConditionType;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// What of the Node's object is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeSeen {
+    /// Name.
+    pub(crate) name: String,
+    /// UID.
+    pub(crate) uid: String,
+}
+
+impl NodeSeen {
+    /// What of a Node's object is kept.
+    pub(crate) fn read(object: &Value) -> Self {
+        let at = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        Self { name: at("/metadata/name").to_owned(), uid: at("/metadata/uid").to_owned() }
+    }
+}
+
+/// Conditions, and whether each holds.
+pub(crate) type States = Vec<(NodeConditionType, bool)>;
+
+/// One change of what the Node says.
+#[derive(Debug)]
+pub(crate) struct Saying {
+    wanted: Vec<NodeCondition>,
+    before: States,
+    has_taints: bool,
+}
+
+/// What the Node is to say, and what it was made to say.
+#[derive(Debug)]
+pub(crate) struct NodeWord {
+    wanted: Vec<NodeCondition>,
+    said: Option<States>,
+    /// Without taints, where the operator does not want any.
+    has_taints: bool,
+}
+
+impl NodeWord {
+    pub(crate) fn new(has_taints: bool) -> Self {
+        Self { wanted: Vec::new(), said: None, has_taints }
+    }
+
+    pub(crate) fn want(&mut self, conditions: Vec<NodeCondition>) {
+        self.wanted = conditions;
+    }
+
+    /// Whether there is something to say.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.wanted.is_empty() && self.said.as_ref() != Some(&states(&self.wanted))
+    }
+
+    /// The Node was replaced or never seen: what it was made to say is not known.
+    pub(crate) fn forget(&mut self) {
+        self.said = None;
+    }
+
+    /// What there is to say now.
+    pub(crate) fn to_say(&self) -> Saying {
+        let before = self.said.clone().unwrap_or_default();
+        Saying { wanted: self.wanted.clone(), before, has_taints: self.has_taints }
+    }
+
+    /// Notes that the Node says this.
+    pub(crate) fn note_said(&mut self, states: States) {
+        self.said = Some(states);
+    }
+}
+
+impl Saying {
+    /// Says it, and lets `tainted` know when the taints are there. A taint comes before everything else, because a scheduler is at work meanwhile; it goes last, when the condition says why.
+    ///
+    /// # Errors
+    /// What of it the API server did not take; the rest was said all the same.
+    pub(crate) async fn say(
+        self,
+        api: &Api,
+        node: &NodeSeen,
+        now: Time,
+        tainted: &watch::Sender<bool>,
+    ) -> Result<States, Failure> {
+        let states = states(&self.wanted);
+        let conditions: Vec<_> = self.wanted.iter().map(words::condition).collect();
+        let wanted = if self.has_taints { states.as_slice() } else { &[] };
+        if states.iter().any(|(_, holds)| *holds) {
+            let given = set_taints(api, node, wanted).await;
+            tainted.send_replace(true);
+            api.set_node_conditions(&node.name, &conditions).await.and(given)?;
+        } else {
+            let said = api.set_node_conditions(&node.name, &conditions).await;
+            set_taints(api, node, wanted).await.and(said)?;
+        }
+        for (condition, (of, holds)) in self.wanted.iter().zip(&states) {
+            let held = self.before.iter().any(|(kind, held)| kind == of && *held);
+            if held != *holds {
+                let event = words::node_event(condition, &node.name, now);
+                api.write_event(About::Node(&node.name, &node.uid), &event).await?;
+            }
+        }
+        Ok(states)
+    }
+}
+
+/// Takes all of ebb's taints away.
+pub(crate) async fn clear_taints(api: &Api, node: &NodeSeen) -> Result<(), Failure> {
+    set_taints(api, node, &[]).await
+}
+
+/// Gives the Node the taints of the conditions that hold, and takes the others of ebb's away.
+async fn set_taints(
+    api: &Api,
+    node: &NodeSeen,
+    states: &[(NodeConditionType, bool)],
+) -> Result<(), Failure> {
+    let own: Vec<&str> = TAINTS.iter().map(|(_, key)| *key).collect();
+    let holds = |of: &NodeConditionType| states.contains(&(*of, true));
+    let wanted: Vec<&str> =
+        TAINTS.iter().filter(|(of, _)| holds(of)).map(|(_, key)| *key).collect();
+    api.set_node_taints(&node.name, &own, &wanted).await
+}
+
+fn states(conditions: &[NodeCondition]) -> States {
+    conditions.iter().map(|c| (c.condition_type, c.status)).collect()
+}

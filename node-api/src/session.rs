@@ -1,0 +1,541 @@
+//! The thread `ebb-cluster`: follows what the API server has of this node, and tells it of evictions in their order.
+
+use crate::node::{NodeSeen, NodeWord, States, clear_taints};
+use crate::tell::{self, Asked, Unfinished};
+use anyhow::{Context as _, Result, anyhow};
+use ebb_agent::act::Mode;
+use ebb_agent::clock::{Boot, Clock};
+use ebb_agent::cluster::{
+    Budget, Cluster, ClusterNews, Connect, Eviction, NodePod, Order, Told, Update,
+};
+use ebb_agent::store::OutboxFile;
+use ebb_kube::{Api, Failure, Time, Update as Followed, backoff, follow};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// Orders that may wait.
+const WAITING: usize = 256;
+
+/// Evictions that are kept until the API server can be told; beyond this the oldest is given up, and that is said.
+const KEPT: usize = 1024;
+
+/// Evictions that are told at the same time.
+const AT_ONCE: usize = 4;
+
+/// How long a pod's phase waits until nothing of it runs any more: its kubelet takes back a Failed that comes before.
+const DEATH: Duration = Duration::from_millis(500);
+
+/// How long telling waits for the taint of the Node: what takes an evicted pod's place is made as soon as it is told.
+const TAINT: Duration = Duration::from_secs(2);
+
+/// How long it is waited for the end of a pod that was deleted while something of it still ran; then its kubelet sees to that alone.
+const LATE_DEATH: Duration = Duration::from_secs(60);
+
+/// The longest pause between two attempts to tell.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// After so many errors of the API server's own about one eviction the others are told first.
+const BEHIND_AFTER: u32 = 3;
+
+/// How long reading a kubeconfig may take.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where budgets are, the newest version first.
+pub(crate) const BUDGETS: &[&str] =
+    &["/apis/policy/v1/poddisruptionbudgets", "/apis/policy/v1beta1/poddisruptionbudgets"];
+
+/// What the thread needs to begin.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The kubeconfig; `None`: as the commands on a cluster find theirs.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in it.
+    pub context: Option<String>,
+    /// The Node's name.
+    pub node: String,
+    /// Where it is kept what could not be told; `None`: nowhere.
+    pub dir: Option<PathBuf>,
+    /// Whether anything is written.
+    pub mode: Mode,
+    /// Whether the Node gets taints.
+    pub has_taints: bool,
+}
+
+/// What the agent starts its thread by.
+#[must_use]
+pub fn connect(setup: Setup) -> Connect {
+    Box::new(|clock, news| start(setup, clock, news))
+}
+
+/// Starts the thread; it ends when the last [`Cluster`] is dropped.
+fn start(setup: Setup, clock: Clock, news: Sender<ClusterNews>) -> Result<Cluster> {
+    let (orders, inbox) = mpsc::channel(WAITING);
+    let (connected, answer) = std::sync::mpsc::sync_channel(1);
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    ebb_agent::threads::spawn("ebb-cluster", move || {
+        executor.block_on(async {
+            // The client lives in this thread's executor.
+            let api = ebb_kube::connect(setup.kubeconfig.as_deref(), setup.context.as_deref());
+            match api.await {
+                Ok(api) => {
+                    // Nobody waits for this any more only when `start` has given up.
+                    let _ = connected.send(Ok(()));
+                    Session::new(setup, api, clock, news).run(inbox).await;
+                }
+                Err(error) => {
+                    let _ = connected.send(Err(error));
+                }
+            }
+        });
+    })
+    .context("cannot start the thread for the API server")?;
+    answer.recv_timeout(CONNECTS_WITHIN).map_err(|_| {
+        anyhow!("the kubeconfig was not read within {} s", CONNECTS_WITHIN.as_secs())
+    })??;
+    Ok(Cluster::new(orders))
+}
+
+/// An eviction that is to be told.
+struct Item {
+    eviction: Eviction,
+    began: Instant,
+    /// Whether nothing of the pod runs any more; `None` for one of an earlier run, of which that is not known.
+    death: Option<watch::Receiver<bool>>,
+    is_running: bool,
+    /// How often the API server has kept it waiting past the deadline of a call.
+    deadlines: u32,
+    /// How often the API server has said in a row that it failed by itself.
+    errors: u32,
+}
+
+/// What became of one attempt.
+struct Attempt {
+    number: u64,
+    result: Result<(bool, Vec<String>), Unfinished>,
+}
+
+/// What became of a change of what a Node, by its UID, says.
+struct Said {
+    node: String,
+    result: Result<States, Failure>,
+}
+
+struct Session {
+    setup: Setup,
+    api: Api,
+    clock: Clock,
+    news: Sender<ClusterNews>,
+    node: Option<Arc<NodeSeen>>,
+    word: NodeWord,
+    word_failed: u32,
+    /// The Node is being made to say something.
+    saying: Option<JoinHandle<()>>,
+    said: Sender<Said>,
+    word_at: Option<Instant>,
+    /// The Node has the taints that it is to have, or nobody is about to give it them.
+    is_tainted: watch::Sender<bool>,
+    /// Of pods whose end somebody waits for, by UID.
+    deaths: BTreeMap<String, watch::Sender<bool>>,
+    queue: BTreeMap<u64, Item>,
+    next: u64,
+    file: Option<OutboxFile>,
+    attempts: Sender<Attempt>,
+    failures: u32,
+    /// What was there when telling failed last is told one by one, in its order: the numbers below this.
+    one_by_one: u64,
+    /// When to try again after a failure.
+    again_at: Option<Instant>,
+    /// The last thing that was said to be wrong, by what it is about.
+    troubles: BTreeMap<&'static str, String>,
+}
+
+impl Session {
+    fn new(setup: Setup, api: Api, clock: Clock, news: Sender<ClusterNews>) -> Self {
+        let (attempts, _) = mpsc::channel(1);
+        let (said, _) = mpsc::channel(1);
+        Self {
+            file: setup.dir.as_deref().map(OutboxFile::in_dir),
+            word: NodeWord::new(setup.has_taints),
+            setup,
+            api,
+            clock,
+            news,
+            node: None,
+            word_failed: 0,
+            saying: None,
+            said,
+            word_at: None,
+            is_tainted: watch::Sender::new(true),
+            deaths: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            next: 0,
+            attempts,
+            failures: 0,
+            one_by_one: 0,
+            again_at: None,
+            troubles: BTreeMap::new(),
+        }
+    }
+
+    async fn run(mut self, mut orders: Receiver<Order>) {
+        let (attempts, mut finished) = mpsc::channel(AT_ONCE);
+        self.attempts = attempts;
+        let (said, mut outcomes) = mpsc::channel(1);
+        self.said = said;
+        let (nodes, mut seen) = mpsc::channel(4);
+        self.follow(nodes);
+        self.load().await;
+        loop {
+            self.say_what_is_due();
+            self.begin_what_is_due();
+            let due = [self.again_at, self.word_at].into_iter().flatten().min();
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Stop(done)) => {
+                        self.stop().await;
+                        let _ = done.send(());
+                    }
+                    Some(order) => self.take(order).await,
+                    None => return,
+                },
+                Some(attempt) = finished.recv() => self.end(attempt).await,
+                Some(said) = outcomes.recv() => self.take_said(said).await,
+                Some(update) = seen.recv() => self.take_node(update).await,
+                () = at(due) => {
+                    let now = Instant::now();
+                    self.again_at = self.again_at.filter(|at| *at > now);
+                    self.word_at = self.word_at.filter(|at| *at > now);
+                }
+            }
+        }
+    }
+
+    /// Begins to follow; each ends by itself once nobody listens any more.
+    fn follow(&self, nodes: Sender<Followed<NodeSeen>>) {
+        let (api, name) = (&self.api, &self.setup.node);
+        let pods = pods_of(name);
+        let own = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{name}");
+        let (a, news) = (api.clone(), self.news.clone());
+        tokio::spawn(async move {
+            follow(a, &[&pods], NodePod::read, |u| ClusterNews::Pods(update(u)), news).await;
+        });
+        let a = api.clone();
+        tokio::spawn(async move { follow(a, &[&own], NodeSeen::read, |u| u, nodes).await });
+        let (a, news) = (api.clone(), self.news.clone());
+        tokio::spawn(async move {
+            follow(a, BUDGETS, Budget::read, |u| ClusterNews::Budgets(update(u)), news).await;
+        });
+    }
+
+    /// Takes up what an earlier run could not tell.
+    async fn load(&mut self) {
+        let Some(file) = self.file.as_ref().filter(|_| self.setup.mode == Mode::Enforce) else {
+            return;
+        };
+        match file.load::<Eviction>() {
+            Ok(list) => {
+                list.into_iter().for_each(|eviction| self.enqueue(eviction, None));
+                self.one_by_one = self.next;
+            }
+            Err(error) => {
+                let what = format!(
+                    "evictions of an earlier run that the API server was not told of cannot be read: {error}"
+                );
+                self.tell(ClusterNews::Trouble(what)).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, order: Order) {
+        match order {
+            Order::Tell(eviction) => {
+                self.deaths.retain(|_, death| death.receiver_count() > 0);
+                let (death, is_dead) = watch::channel(false);
+                self.deaths.insert(eviction.uid.clone(), death);
+                self.enqueue(*eviction, Some(is_dead));
+                self.keep().await;
+            }
+            Order::Evict(eviction) => self.evict(*eviction),
+            Order::Dead(uid) => {
+                if let Some(death) = self.deaths.get(&uid) {
+                    death.send_replace(true);
+                }
+            }
+            Order::Conditions(conditions) => self.word.want(conditions),
+            Order::Stop(_) => {}
+        }
+    }
+
+    fn enqueue(&mut self, eviction: Eviction, death: Option<watch::Receiver<bool>>) {
+        let began = Instant::now();
+        let item = Item { eviction, began, death, is_running: false, deadlines: 0, errors: 0 };
+        self.queue.insert(self.next, item);
+        self.next += 1;
+    }
+
+    /// Writes what is to be told down, and gives up what is too much.
+    async fn keep(&mut self) {
+        let mut given_up = 0;
+        while self.queue.len() > KEPT {
+            let oldest = self.queue.iter().find(|(_, item)| !item.is_running);
+            let Some(oldest) = oldest.map(|(number, _)| *number) else { break };
+            self.queue.remove(&oldest);
+            given_up += 1;
+        }
+        if given_up > 0 {
+            let what = format!(
+                "the API server is not told of {given_up} evictions: more than {KEPT} wait for it"
+            );
+            self.tell(ClusterNews::Trouble(what)).await;
+        }
+        let Some(file) = &self.file else { return };
+        let list: Vec<&Eviction> = self.queue.values().map(|item| &item.eviction).collect();
+        match file.save(&list) {
+            Ok(()) => drop(self.troubles.remove("outbox")),
+            Err(error) => {
+                let what = format!(
+                    "what the API server is still to be told would not outlive this run: {error}"
+                );
+                self.tell_trouble("outbox", what).await;
+            }
+        }
+    }
+
+    /// Begins to tell, in their order; after a failure one by one.
+    fn begin_what_is_due(&mut self) {
+        let first = self.queue.keys().next().copied().unwrap_or_default();
+        let is_behind = self.failures > 0 || first < self.one_by_one;
+        let at_once = if is_behind { 1 } else { AT_ONCE };
+        let mut running = self.queue.values().filter(|item| item.is_running).count();
+        if self.again_at.is_some() {
+            return;
+        }
+        for (number, item) in &mut self.queue {
+            if running >= at_once {
+                return;
+            }
+            if item.is_running {
+                continue;
+            }
+            item.is_running = true;
+            running += 1;
+            let (api, node) = (self.api.after_deadlines(item.deadlines), self.setup.node.clone());
+            let until = item.began + DEATH;
+            let (eviction, number) = (item.eviction.clone(), *number);
+            let (mut death, mut tainted) = (item.death.clone(), self.is_tainted.subscribe());
+            let (attempts, news) = (self.attempts.clone(), self.news.clone());
+            tokio::spawn(async move {
+                let is_dead = async {
+                    match &mut death {
+                        Some(death) if !eviction.is_deleting => holds(death, until).await,
+                        _ => false,
+                    }
+                };
+                let (is_dead, _) =
+                    tokio::join!(is_dead, holds(&mut tainted, Instant::now() + TAINT));
+                let result = tell::tell(&api, &node, &eviction, is_dead, &news).await;
+                // What the Eviction subresource has deleted its kubelet ends and finishes.
+                let runs_on = !(is_dead || eviction.is_deleting)
+                    && matches!(&result, Ok((false, refused)) if refused.is_empty());
+                let _ = attempts.send(Attempt { number, result }).await;
+                if let Some(mut death) = death.filter(|_| runs_on)
+                    && holds(&mut death, Instant::now() + LATE_DEATH).await
+                {
+                    tell::finish(&api, &eviction).await;
+                }
+            });
+        }
+    }
+
+    async fn end(&mut self, attempt: Attempt) {
+        match attempt.result {
+            Ok((was_gone, refused)) => {
+                self.failures = 0;
+                self.troubles.remove("evictions");
+                let Some(item) = self.queue.remove(&attempt.number) else { return };
+                self.keep().await;
+                let took = item.began.elapsed();
+                let told = Told { eviction: item.eviction, was_gone, refused, took };
+                self.tell(ClusterNews::Told(Box::new(told))).await;
+            }
+            Err(Unfinished { failure, is_deleted }) => {
+                self.put_back(attempt.number, &failure, is_deleted);
+                if is_deleted {
+                    self.keep().await;
+                }
+                let pause = backoff(self.failures, LONGEST_PAUSE)
+                    .max(failure.retry_after().unwrap_or_default());
+                if self.again_at.is_none() {
+                    // Those that were told at the same time have failed of the same.
+                    self.failures = self.failures.saturating_add(1);
+                }
+                self.again_at = self.again_at.max(Some(Instant::now() + pause));
+                let what = format!("the API server is not told of evictions yet: {failure}");
+                self.tell_trouble("evictions", what).await;
+            }
+        }
+    }
+
+    /// An attempt has failed: it is gone on with in its turn, or behind the others where the API server fails at this one again and again.
+    fn put_back(&mut self, number: u64, failure: &Failure, is_deleted: bool) {
+        self.one_by_one = self.next;
+        let Some(mut item) = self.queue.remove(&number) else { return };
+        item.is_running = false;
+        // What was deleted is not deleted again with another grace.
+        item.eviction.is_deleting |= is_deleted;
+        item.deadlines += u32::from(matches!(failure, Failure::Deadline(_)));
+        // 503 and 504 are about the whole server.
+        let is_own = failure.code().is_some_and(|code| code >= 500 && !matches!(code, 503 | 504));
+        item.errors = if is_own { item.errors + 1 } else { 0 };
+        let number = if item.errors >= BEHIND_AFTER {
+            item.errors = 0;
+            self.next += 1;
+            self.next - 1
+        } else {
+            number
+        };
+        self.queue.insert(number, item);
+    }
+
+    /// Leaves an eviction to the API server, beside everything else.
+    fn evict(&self, eviction: Eviction) {
+        let (api, news) = (self.api.clone(), self.news.clone());
+        let mut tainted = self.is_tainted.subscribe();
+        tokio::spawn(async move {
+            // Whether or not it is there by then.
+            holds(&mut tainted, Instant::now() + TAINT).await;
+            let uid = eviction.uid.clone();
+            let told = match tell::evict(&api, &eviction).await {
+                Asked::Done => ClusterNews::Deleted(uid),
+                Asked::Refused(failure) => ClusterNews::Refused {
+                    uid,
+                    why: failure.to_string(),
+                    retry_after: failure
+                        .retry_after()
+                        .filter(|after| !after.is_zero())
+                        .unwrap_or(LONGEST_PAUSE),
+                },
+                Asked::Failed(failure) => ClusterNews::NotEvicted { uid, why: failure.to_string() },
+            };
+            let _ = news.send(told).await;
+        });
+    }
+
+    async fn take_node(&mut self, update: Followed<NodeSeen>) {
+        match update {
+            Followed::All(nodes) => {
+                let now = nodes.into_values().next();
+                if now.as_ref().map(|node| &node.uid) != self.node.as_ref().map(|node| &node.uid) {
+                    self.word.forget();
+                    self.word_at = None;
+                }
+                self.node = now;
+                self.troubles.remove("node");
+                self.tell(ClusterNews::HasNode(self.node.is_some())).await;
+            }
+            Followed::Broken(why) => {
+                let what = format!("the Node: {why}; its conditions and taints stay as they are");
+                self.tell_trouble("node", what).await;
+            }
+        }
+    }
+
+    /// Has the Node say what it is to say, beside everything else: evictions wait a moment for its taints, and for nothing more.
+    fn say_what_is_due(&mut self) {
+        let Some(node) = self.node.clone().filter(|_| self.word.is_due()) else { return };
+        if self.saying.is_some() || self.word_at.is_some() {
+            return;
+        }
+        let now = Time(self.clock.unix_ms(Boot::now()));
+        let api = self.api.after_deadlines(self.word_failed);
+        let (saying, said) = (self.word.to_say(), self.said.clone());
+        let tainted = self.is_tainted.clone();
+        tainted.send_replace(false);
+        self.saying = Some(tokio::spawn(async move {
+            let result = saying.say(&api, &node, now, &tainted).await;
+            let _ = said.send(Said { node: node.uid.clone(), result }).await;
+        }));
+    }
+
+    async fn take_said(&mut self, said: Said) {
+        self.saying = None;
+        self.is_tainted.send_replace(true);
+        match said.result {
+            Ok(states) => {
+                self.word_failed = 0;
+                self.troubles.remove("conditions");
+                // Of a Node that was replaced meanwhile nothing is known.
+                if self.node.as_ref().is_some_and(|node| node.uid == said.node) {
+                    self.word.note_said(states);
+                }
+            }
+            Err(failure) => {
+                let after = backoff(self.word_failed, LONGEST_PAUSE)
+                    .max(failure.retry_after().unwrap_or_default());
+                self.word_failed = self.word_failed.saturating_add(1);
+                self.word_at = Some(Instant::now() + after);
+                let what = format!(
+                    "conditions and taints of the Node are not as they should be: {failure}"
+                );
+                self.tell_trouble("conditions", what).await;
+            }
+        }
+    }
+
+    async fn stop(&mut self) {
+        // Nothing is said of the Node any more.
+        self.word.want(Vec::new());
+        if let Some(saying) = self.saying.take() {
+            // It must not put back what is taken away here.
+            saying.abort();
+            let _ = saying.await;
+        }
+        if let (Some(node), Mode::Enforce) = (self.node.clone(), self.setup.mode)
+            && let Err(failure) = clear_taints(&self.api, &node).await
+        {
+            self.tell(ClusterNews::Trouble(format!("taints of the Node stay: {failure}"))).await;
+        }
+    }
+
+    async fn tell(&self, news: ClusterNews) {
+        // It fails only when the loop has ended, which the next turn sees.
+        let _ = self.news.send(news).await;
+    }
+
+    async fn tell_trouble(&mut self, about: &'static str, what: String) {
+        if self.troubles.insert(about, what.clone()).as_ref() != Some(&what) {
+            self.tell(ClusterNews::Trouble(what)).await;
+        }
+    }
+}
+
+/// Where the pods of a node are.
+pub(crate) fn pods_of(node: &str) -> String {
+    format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
+}
+
+/// What is followed, for the loop, which knows no client.
+fn update<T>(of: Followed<T>) -> Update<T> {
+    match of {
+        Followed::All(all) => Update::All(all),
+        Followed::Broken(why) => Update::Broken(why),
+    }
+}
+
+/// Whether that holds, or comes to by then.
+async fn holds(what: &mut watch::Receiver<bool>, until: Instant) -> bool {
+    matches!(timeout_at(until, what.wait_for(|holds| *holds)).await, Ok(Ok(_)))
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,177 @@
+//! Telling of one eviction, step by step: status, deletion, Event. Each step may be done twice without harm.
+
+use crate::words;
+use ebb_agent::cluster::{ClusterNews, Eviction};
+use ebb_kube::{About, Api, Failure, PodRef, backoff};
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+use tokio::time::sleep;
+
+/// How often an eviction is asked for again at which the API server fails.
+const ASKED_AGAIN: u32 = 2;
+
+/// How often one is that it does not answer, which takes longer to find out.
+const ASKED_AGAIN_IN_VAIN: u32 = 1;
+
+/// The longest pause before that.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why telling stopped: it is to be gone on with later.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) failure: Failure,
+    /// The deletion was taken.
+    pub(crate) is_deleted: bool,
+}
+
+/// The pod that an eviction is about.
+fn pod_of(eviction: &Eviction) -> PodRef {
+    let Eviction { namespace, name, uid, .. } = eviction;
+    PodRef { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() }
+}
+
+/// Whether the same call may succeed later.
+pub(crate) fn may_pass(failure: &Failure) -> bool {
+    match failure.code() {
+        None => true,
+        Some(code) => matches!(code, 401 | 408 | 429) || code >= 500,
+    }
+}
+
+/// Tells of an eviction, all three steps; `is_dead` says that nothing of the pod runs any more. The loop hears of the deletion as soon as it is taken.
+pub(crate) async fn tell(
+    api: &Api,
+    node: &str,
+    eviction: &Eviction,
+    is_dead: bool,
+    news: &Sender<ClusterNews>,
+) -> Result<(bool, Vec<String>), Unfinished> {
+    let pod = pod_of(eviction);
+    let mut refused = Vec::new();
+    let mut was_gone = false;
+    let mut is_kept = false;
+    let status = words::status(eviction, is_dead);
+    let is_deleting = eviction.is_deleting;
+    if !is_deleting && (status.phase.is_some() || status.condition.is_some()) {
+        match api.set_pod_status(&pod, &status).await {
+            Ok(()) => {}
+            Err(failure) if failure.is_gone(&pod) => was_gone = true,
+            Err(failure) if may_pass(&failure) => {
+                return Err(Unfinished { failure, is_deleted: false });
+            }
+            Err(failure) => refused.push(format!("patch pods/status: {failure}")),
+        }
+    }
+    if !(is_deleting || was_gone) {
+        match api.delete_pod(&pod, eviction.grace).await {
+            Ok(()) => {}
+            Err(failure) if failure.is_gone(&pod) => was_gone = true,
+            Err(failure) if may_pass(&failure) => {
+                return Err(Unfinished { failure, is_deleted: false });
+            }
+            Err(failure) => {
+                is_kept = true;
+                refused.push(format!("delete pods: {failure}"));
+            }
+        }
+    }
+    if !is_kept {
+        // It fails only when the loop has ended.
+        let _ = news.send(ClusterNews::Deleted(eviction.uid.clone())).await;
+    }
+    match api.write_event(About::Pod(&pod), &words::event(eviction, node)).await {
+        Ok(()) => {}
+        Err(failure) if may_pass(&failure) => {
+            return Err(Unfinished { failure, is_deleted: !is_kept });
+        }
+        Err(failure) => refused.push(format!("create events: {failure}")),
+    }
+    Ok((was_gone, refused))
+}
+
+/// Nothing runs any more of a pod that was deleted while something still did: it is told as Failed, and its object goes without its kubelet having to come round.
+pub(crate) async fn finish(api: &Api, eviction: &Eviction) {
+    let pod = pod_of(eviction);
+    // What is not taken here its kubelet does, later.
+    if api.set_pod_status(&pod, &words::status(eviction, true)).await.is_ok() {
+        let _ = api.delete_pod(&pod, 0).await;
+    }
+}
+
+/// What became of an eviction that was left to the API server.
+pub(crate) enum Asked {
+    /// The pod is being deleted, or is gone.
+    Done,
+    /// A budget does not allow it.
+    Refused(Failure),
+    /// It could not be asked, or was not understood.
+    Failed(Failure),
+}
+
+/// Asks the API server to evict a pod, and again where that may help: the runtime, which is asked otherwise, knows no budgets.
+pub(crate) async fn evict(api: &Api, eviction: &Eviction) -> Asked {
+    let pod = pod_of(eviction);
+    let mut attempts = 0;
+    loop {
+        match api.evict_pod(&pod, eviction.grace).await {
+            Ok(()) => return Asked::Done,
+            Err(failure) if failure.is_gone(&pod) => return Asked::Done,
+            Err(failure) if failure.code() == Some(429) => return Asked::Refused(failure),
+            Err(failure) if may_pass(&failure) && attempts < again(&failure) => {
+                sleep(backoff(attempts, LONGEST_PAUSE)).await;
+                attempts += 1;
+            }
+            Err(failure) => return Asked::Failed(failure),
+        }
+    }
+}
+
+fn again(failure: &Failure) -> u32 {
+    if matches!(failure, Failure::Deadline(_)) { ASKED_AGAIN_IN_VAIN } else { ASKED_AGAIN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_tests::api_server::{ApiServer, Fault};
+    use tokio::sync::mpsc;
+
+    /// The loop kills what is started again of a pod that is deleted; of one that stays it must not.
+    #[tokio::test]
+    async fn a_deletion_that_is_refused_is_not_told_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kubeconfig");
+        for is_forbidden in [true, false] {
+            let server = ApiServer::start("n").unwrap();
+            server.add_pod("ns", "p", "u");
+            if is_forbidden {
+                server.on_request(|request| {
+                    (request.method == "DELETE").then_some(Fault::Refused(403, None))
+                });
+            }
+            std::fs::write(&file, server.kubeconfig()).unwrap();
+            let api = ebb_kube::connect(Some(&file), None).await.unwrap();
+            let eviction = Eviction {
+                namespace: "ns".to_owned(),
+                name: "p".to_owned(),
+                uid: "u".to_owned(),
+                grace: 1,
+                reason: "Evicted".to_owned(),
+                message: "low".to_owned(),
+                condition: true,
+                annotations: Vec::new(),
+                at: 1,
+                is_deleting: false,
+            };
+            let (news, mut inbox) = mpsc::channel(4);
+            let (was_gone, refused) = tell(&api, "n", &eviction, true, &news).await.unwrap();
+            assert_eq!(
+                (was_gone, refused.len()),
+                (false, usize::from(is_forbidden)),
+                "{refused:?}"
+            );
+            let told = inbox.try_recv();
+            assert_eq!(told.is_err(), is_forbidden, "{told:?}");
+        }
+    }
+}

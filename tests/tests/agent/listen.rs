@@ -1,0 +1,106 @@
+//! `ebb run --listen`: what probes and scrapers are told of an agent at work, and that they cannot hold it up.
+
+use crate::fake_node::{FakeNode, wait_for};
+use crate::lab::{CONFIG, Lab};
+use crate::{arguments, config, ebb};
+use ebb_tests::runtime::Flavour;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+/// An address where nobody listens. Somebody may take it before ebb does; then ebb says so and the test fails.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Status and body; `None` while nobody listens.
+fn get(address: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: ebb\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let code = head.split_whitespace().nth(1)?.parse().ok()?;
+    Some((code, body.to_owned()))
+}
+
+fn metric(address: &str, name: &str) -> Option<f64> {
+    let (_, text) = get(address, "/metrics")?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
+}
+
+#[test]
+fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let (address, file) = (free_address(), lab.dir("state").join("config.yaml"));
+    std::fs::write(&file, CONFIG).unwrap();
+    let mut agent = lab.start(&file, &["--enforce", "--listen", &address]);
+    agent.wait("inventory");
+    wait_for("ebb to be ready", || get(&address, "/readyz").is_some_and(|(code, _)| code == 200));
+    assert_eq!(get(&address, "/livez").unwrap().0, 200);
+    assert_eq!(get(&address, "/").unwrap().0, 404);
+    let killed = "ebb_evictions_total{method=\"kill\"}";
+    assert_eq!(metric(&address, killed), Some(0.0));
+    assert_eq!(
+        metric(&address, "ebb_signal_threshold{signal=\"memory.available\"}"),
+        Some(f64::from(100 << 20))
+    );
+    lab.node.gives_back_when_killed(&hog.payload, 1500);
+    lab.node.set_available(60);
+    agent.wait("evicted");
+    wait_for("the eviction to be counted", || metric(&address, killed) == Some(1.0));
+    assert_eq!(metric(&address, "ebb_crossing_ended_seconds_count"), Some(1.0));
+    let crossed = "ebb_thresholds_crossed_total{signal=\"memory.available\"}";
+    assert_eq!(metric(&address, crossed), Some(1.0));
+    let (_, text) = get(&address, "/metrics").unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert!(!text.contains("hog"), "a workload is named: {text}");
+    lab.runtime.stop();
+    assert_eq!(agent.wait("runtime")["up"], false);
+    wait_for("ebb not to be ready", || {
+        get(&address, "/readyz").is_some_and(|(code, _)| code == 503)
+    });
+    assert_eq!(get(&address, "/livez").unwrap().0, 200);
+    agent.stop();
+}
+
+/// More connections than are served at a time, none of which reads or asks for anything.
+#[test]
+fn clients_that_never_read_do_not_hold_up_a_kill() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let (address, file) = (free_address(), lab.dir("state").join("config.yaml"));
+    std::fs::write(&file, CONFIG).unwrap();
+    let mut agent = lab.start(&file, &["--enforce", "--listen", &address]);
+    agent.wait("inventory");
+    let clients: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    for mut client in clients.iter().take(32) {
+        // A connection that is kept open, whose answers pile up.
+        for _ in 0..100 {
+            client.write_all(b"GET /metrics HTTP/1.1\r\nHost: ebb\r\n\r\n").unwrap();
+        }
+    }
+    lab.node.gives_back_when_killed(&hog.payload, 1500);
+    lab.node.set_available(60);
+    wait_for("the kill", || hog.payload.is_killed());
+    drop(clients);
+    agent.stop();
+}
+
+#[test]
+fn an_address_that_somebody_has_is_refused_by_name() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (node, file) = (FakeNode::new(), config(CONFIG));
+    let address = taken.local_addr().unwrap().to_string();
+    for (given, word) in [(address.as_str(), "in use"), ("8080", "127.0.0.1:8080")] {
+        let mut command = ebb();
+        arguments(&mut command, &node, file.path()).args(["--listen", given]);
+        let output = command.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("--listen") && told.contains(word), "{told}");
+    }
+}

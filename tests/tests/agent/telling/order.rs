@@ -1,0 +1,50 @@
+//! What the API server is told before what.
+
+use super::{
+    beside_an_api_server, is_about_pods, kill, start, wait_until_pods_are_watched,
+    writes_about_pods,
+};
+use crate::fake_node::wait_for;
+use ebb_tests::api_server::Fault;
+use std::time::Duration;
+
+/// What takes the pod's place is made as soon as the pod has failed, and must not land here.
+#[test]
+fn the_node_has_its_taint_before_anything_is_said_of_the_pod() {
+    let (lab, hog, api) = beside_an_api_server();
+    // The Node is looked at before it is tainted, which takes its time.
+    let late = Fault::Late(Duration::from_millis(700));
+    api.on_request(move |r| (r.path == "/api/v1/nodes/n1").then(|| late.clone()));
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    kill(&lab, &hog);
+    agent.wait("evictionTold");
+    let writes = api.writes();
+    let tainted = writes.iter().position(|r| r.path == "/api/v1/nodes/n1" && r.method == "PATCH");
+    let failed = writes.iter().position(|r| is_about_pods(&r.path));
+    assert!(tainted.is_some() && tainted < failed, "{writes:#?}");
+    agent.stop();
+}
+
+/// Its kubelet would say so too, when it comes round.
+#[test]
+fn the_object_of_a_pod_that_dies_late_goes_when_it_is_dead() {
+    let (lab, hog, api) = beside_an_api_server();
+    api.set_graceful();
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    wait_for("the kill", || hog.payload.is_killed());
+    agent.wait("evictionTold");
+    assert_eq!(api.uid_of("ns", "hog").as_deref(), Some(hog.uid.as_str()), "it still runs");
+    lab.node.set_available(1500);
+    lab.is_dead(&hog);
+    wait_for("its object to go", || api.uid_of("ns", "hog").is_none());
+    let writes = writes_about_pods(&api);
+    let writes: Vec<(&str, &str)> =
+        writes.iter().map(|(method, path)| (method.as_str(), path.as_str())).collect();
+    let (status, pod) = ("pods/hog/status", "pods/hog");
+    let told = [("PATCH", status), ("DELETE", pod), ("POST", "events")];
+    assert_eq!(writes, [&told[..], &[("PATCH", status), ("DELETE", pod)]].concat());
+    agent.stop();
+}

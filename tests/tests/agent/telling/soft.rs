@@ -1,0 +1,137 @@
+//! A soft threshold beside an API server: evictions by their subresource, which budgets may refuse.
+
+use super::*;
+use ebb_tests::api_server::{Fault, pod, pod_object};
+use std::time::Duration;
+
+const SOFT: &str = "\
+evictionHard:
+  memory.available: 10Mi
+evictionSoft:
+  memory.available: 100Mi
+evictionSoftGracePeriod:
+  memory.available: 100ms
+evictionMaxPodGracePeriod: 30
+ebb:
+  mode: kubernetes
+  memoryAvailable: memAvailable
+";
+
+/// A pod with a grace of its own, below the longest that is given.
+fn patient(lab: &mut Lab, api: &ApiServer, name: &str, mib: u64) -> Pod {
+    let own = another(lab, api, name, mib);
+    let mut object = pod_object("ns", name, &own.uid);
+    object["spec"]["terminationGracePeriodSeconds"] = 20.into();
+    api.put(&pod("ns", name), object);
+    own
+}
+
+fn asked(api: &ApiServer, name: &str) -> Vec<Request> {
+    let path = pod("ns", name) + "/eviction";
+    api.requests().into_iter().filter(|r| r.path == path).collect()
+}
+
+#[test]
+fn a_pod_that_its_budget_spares_is_left_out_and_another_is_evicted_with_its_grace() {
+    let (mut lab, hog, api) = beside_an_api_server();
+    let second = patient(&mut lab, &api, "second", 1000);
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(600))));
+    let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    let refused = agent.wait("evictionRefused");
+    assert_eq!(refused["workload"]["name"], "ns/hog", "{refused}");
+    let told = agent.wait("evictionTold");
+    assert_eq!(
+        (&told["workload"]["name"], &told["refused"]),
+        (&"ns/second".into(), &serde_json::json!([]))
+    );
+    let eviction = &asked(&api, "second")[0].body;
+    assert_eq!(eviction["deleteOptions"]["gracePeriodSeconds"], 20, "{eviction}");
+    assert_eq!(eviction["deleteOptions"]["preconditions"]["uid"], second.uid.as_str());
+    assert!(!second.payload.is_killed(), "its grace has only begun");
+    lab.node.set_available(1500);
+    lab.is_dead(&second);
+    agent.wait("pressureRelieved");
+    agent.stop();
+    // What the subresource has deleted is not deleted again; the Event is all that is left to write.
+    let writes = writes_about_pods(&api);
+    assert!(!writes.iter().any(|(method, _)| method != "POST"), "{writes:?}");
+    assert_eq!((asked(&api, "hog").len(), events(&api).len()), (1, 1));
+    assert!(!hog.payload.is_killed() && !second.payload.is_killed());
+    assert_eq!(lab.world().count("StopContainer"), 0);
+}
+
+#[test]
+fn a_budget_that_spares_the_only_candidate_is_asked_again_when_it_wants_to_be() {
+    let (lab, hog, api) = beside_an_api_server();
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(1))));
+    let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    wait_for("three questions", || asked(&api, "hog").len() >= 3);
+    for pair in asked(&api, "hog").windows(2) {
+        let gap = pair[1].at - pair[0].at;
+        assert!(gap > Duration::from_millis(900), "asked again after {gap:?}");
+    }
+    assert!(!hog.payload.is_killed());
+    api.on_request(|_| None);
+    agent.wait("evictionTold");
+    lab.node.set_available(1500);
+    lab.is_dead(&hog);
+    agent.stop();
+    assert_eq!(events(&api).len(), 1);
+}
+
+#[test]
+fn an_eviction_that_hangs_is_asked_for_again_before_the_runtime_is() {
+    let (lab, hog, api) = beside_an_api_server();
+    let mut faults = vec![Fault::Hung];
+    api.on_request(move |r| if r.path.ends_with("/eviction") { faults.pop() } else { None });
+    let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    agent.wait("evictionTold");
+    lab.node.set_available(1500);
+    lab.is_dead(&hog);
+    agent.stop();
+    assert_eq!((asked(&api, "hog").len(), events(&api).len()), (2, 1));
+    assert_eq!(lab.world().count("StopContainer"), 0);
+}
+
+#[test]
+fn the_runtime_stops_what_the_api_server_fails_to_evict_or_may_not() {
+    for (code, times) in [(500, 3), (403, 1)] {
+        let (lab, _, api) = beside_an_api_server();
+        api.on_request(move |r| {
+            r.path.ends_with("/eviction").then_some(Fault::Refused(code, None))
+        });
+        let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+        wait_until_pods_are_watched(&api);
+        lab.node.set_available(60);
+        wait_for("the runtime to be asked", || lab.world().count("StopContainer") > 0);
+        lab.node.set_available(1500);
+        agent.wait("evictionTold");
+        let records = agent.stop();
+        let words = format!("does not evict it: {code}");
+        let says = |r: &&Value| r["what"].as_str().is_some_and(|what| what.contains(&words));
+        assert_eq!(records.iter().filter(says).count(), 1, "{records:#?}");
+        assert_eq!((asked(&api, "hog").len(), events(&api).len()), (times, 1));
+    }
+}
+
+/// The kubelet would kill it, and the kernel anybody.
+#[test]
+fn a_budget_spares_nobody_below_a_hard_threshold_where_nobody_else_is_left() {
+    let (lab, hog, api) = beside_an_api_server();
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(600))));
+    let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    agent.wait("evictionRefused");
+    lab.node.gives_back_when_killed(&hog.payload, 1500);
+    lab.node.set_available(5);
+    wait_for("the kill", || hog.payload.is_killed());
+    agent.wait("evictionTold");
+    agent.stop();
+}

@@ -1,0 +1,194 @@
+//! ebb connected to the API server beside a real kubelet on a node that has no time for either: both processors are busy, or five pods leak at once.
+use super::kubernetes::{decides_on, evicts, is_about, on_a_node};
+use crate::actors::Actor;
+use crate::agent::{Agent, is};
+use crate::cgroup::Cgroup;
+use crate::containerd::{GATE, open_gate};
+use crate::init::SELF;
+use crate::kube::{ApiPod, Kube, PodSpec};
+use crate::registry::{Context as TestContext, Outcome};
+use crate::{node, runner, wait};
+use anyhow::{Context, Result, ensure};
+use ebb_cri::ContainerState;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How many leaks are evicted, one after the other.
+const EVICTIONS: usize = 20;
+/// MiB/s of each of them.
+const RATE: &str = "60";
+/// Pods that leak at once, how often, and MiB/s of each.
+const AT_ONCE: usize = 5;
+const ROUNDS: usize = 4;
+const RATE_AT_ONCE: &str = "50";
+/// More than there is: a leak that keeps so much available takes nothing before its gate is open.
+const WITHOUT_A_HEAD_START: &str = "1000000";
+/// For what a step takes on a busy node under TCG.
+const PATIENCE: Duration = Duration::from_secs(240);
+const PROCESSORS: usize = 2;
+
+/// With both processors busy, each leak is evicted by one decision; what its kubelet starts again before it has seen the deletion goes with it, and nothing of it is started afterwards.
+pub(crate) fn starved(test: &TestContext) -> Result<Outcome> {
+    on_a_node(test, |test, kube, agent| {
+        let busy = Busy::start()?;
+        let mut gone = Vec::new();
+        for n in 1..=EVICTIONS {
+            let name = format!("leak-{n}");
+            let leak = gated(kube, &name, &name, RATE)?;
+            open_gate(&name)?;
+            let one = evicted(test, kube, agent, &leak)?;
+            ensure!(
+                (one.decisions, one.events) == (1, 1),
+                "{name}: {} decisions, {} Events; {}",
+                one.decisions,
+                one.events,
+                agent.last_words()
+            );
+            gone.push(one);
+            for earlier in &gone {
+                earlier.stays_gone(kube, agent)?;
+            }
+        }
+        drop(busy);
+        let again = gone.iter().filter(|one| one.kills > 1).count();
+        let longest = gone.iter().map(|one| one.took).max().unwrap_or_default();
+        runner::note(
+            test,
+            &format!(
+                "{} of {EVICTIONS} evicted by one decision and told once; {again} were started again before the deletion was seen, and killed with it; the last object was gone after {longest:.1?}",
+                gone.len()
+            ),
+        )
+    })
+}
+
+/// Five leaking pods beside idle ones, again and again: each eviction is of one that leaks, and each of them goes.
+pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
+    on_a_node(test, |test, kube, agent| {
+        let mut gone = Vec::new();
+        for round in 1..=ROUNDS {
+            let gate = format!("round-{round}");
+            let name = |n| format!("leak-{round}-{n}");
+            let leaks = (1..=AT_ONCE).map(|n| gated(kube, &name(n), &gate, RATE_AT_ONCE));
+            let leaks: Vec<ApiPod> = leaks.collect::<Result<_>>()?;
+            let oom_kills = node::vmstat("oom_kill ")?;
+            open_gate(&gate)?;
+            for leak in &leaks {
+                gone.push(evicted(test, kube, agent, leak)?);
+            }
+            ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed in round {round}");
+        }
+        let decisions: usize = gone.iter().map(|one| one.decisions).sum();
+        let kills: usize = gone.iter().map(|one| one.kills).sum();
+        runner::note(
+            test,
+            &format!("{} leaks evicted by {decisions} decisions and {kills} kills", gone.len()),
+        )
+    })
+}
+
+/// A pod that leaks once its gate is open, and at once when it is started again.
+fn gated(kube: &Kube, name: &str, gate: &str, rate: &str) -> Result<ApiPod> {
+    let gate = format!("{GATE}/{gate}");
+    let command = &[SELF, "act-here", "gated", WITHOUT_A_HEAD_START, &gate, rate];
+    kube.run(&PodSpec { name, command, ..PodSpec::default() })
+}
+
+/// A leak that is gone.
+struct Gone {
+    pod: ApiPod,
+    /// From the moment its eviction was seen until its object was gone.
+    took: Duration,
+    decisions: usize,
+    /// In the API server, about its eviction.
+    events: usize,
+    /// More than decisions where its kubelet has started it again.
+    kills: usize,
+}
+
+impl Gone {
+    /// Nothing of it was started since, or killed.
+    fn stays_gone(&self, kube: &Kube, agent: &mut Agent) -> Result<()> {
+        let name = &self.pod.name;
+        let kills = count(agent, |record| evicts(record, &self.pod));
+        ensure!(kills == self.kills, "{name} was killed {kills} times, {} before", self.kills);
+        ensure!(runs(kube, &self.pod)? == 0, "{name} was started after its deletion");
+        Ok(())
+    }
+}
+
+/// Waits until a leak is evicted, gone and told of.
+fn evicted(test: &TestContext, kube: &Kube, agent: &mut Agent, leak: &ApiPod) -> Result<Gone> {
+    let name = &leak.name;
+    let mut first = None;
+    wait::seldom(PATIENCE, &format!("{name} is evicted"), || {
+        first = agent.records().iter().find(|record| evicts(record, leak)).cloned();
+        first.is_some()
+    })
+    .with_context(|| agent.last_words())?;
+    let began = Instant::now();
+    wait::seldom(PATIENCE, &format!("{name} is gone"), || kube.has(leak).is_ok_and(|has| !has))
+        .with_context(|| agent.last_words())?;
+    let took = began.elapsed();
+    wait::seldom(PATIENCE, &format!("nothing of {name} runs"), || {
+        runs(kube, leak).is_ok_and(|running| running == 0)
+    })
+    .with_context(|| agent.last_words())?;
+    agent.wait_for(PATIENCE, &format!("the API server was told of {name}"), |record| {
+        is(record, "evictionTold") && is_about(record, leak)
+    })?;
+    let decisions = count(agent, |record| decides_on(record, leak));
+    let kills = count(agent, |record| evicts(record, leak));
+    let events = kube.events(leak, "Evicted")?.len();
+    ensure!(events > 0, "{name} is gone without an Event; {}", agent.last_words());
+    let after = first.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
+    let after = after.unwrap_or_default();
+    runner::note(
+        test,
+        &format!(
+            "{name}: killed {after:.0} ms after the crossing, {kills} kills, object gone {took:.1?} later"
+        ),
+    )?;
+    Ok(Gone { pod: leak.clone(), took, decisions, events, kills })
+}
+
+fn count(agent: &mut Agent, is_one: impl Fn(&Value) -> bool) -> usize {
+    agent.records().iter().filter(|record| is_one(record)).count()
+}
+
+/// How many containers of a pod run.
+fn runs(kube: &Kube, pod: &ApiPod) -> Result<usize> {
+    let all = kube.containerd.wait(kube.containerd.cri.containers()).context("no containers")?;
+    let own = all.iter().filter(|container| {
+        container.state == ContainerState::Running
+            && container.pod.as_ref().is_some_and(|own| own.uid == pod.uid)
+    });
+    Ok(own.count())
+}
+
+/// A process for each processor that never rests, in no pod. Only the control plane is served first: it is on other machines as a rule.
+struct Busy(Vec<Cgroup>);
+
+impl Busy {
+    fn start() -> Result<Self> {
+        let mut all = Self(Vec::new());
+        for service in ["etcd", "kube-apiserver", "kubectl"] {
+            Cgroup::at(&format!("system.slice/{service}.service")).write("cpu.weight", "10000")?;
+        }
+        for n in 0..PROCESSORS {
+            let cgroup = Cgroup::create(&format!("work.slice/busy-{n}.service"))?;
+            all.0.push(cgroup.clone());
+            Actor::start(&cgroup, &["spin"])?;
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for cgroup in &self.0 {
+            // The next test finds whoever could not be killed.
+            let _ = cgroup.kill();
+        }
+    }
+}

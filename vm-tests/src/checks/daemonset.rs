@@ -1,0 +1,150 @@
+//! ebb as users have it: its own image, the DaemonSet of `deploy/` with its own service account and rights, on a node with a whole control plane. What it evicts is made anew by its ReplicaSet, and does not come back before the pressure is over.
+use super::kubelet::{containers, idle_pods};
+use super::kubernetes::{condition_and_taint, evicts, is_about};
+use crate::agent::is;
+use crate::init::SELF;
+use crate::kube::{ApiPod, EbbPod, Kube, PodSpec};
+use crate::registry::{Context as TestContext, Outcome};
+use crate::{node, runner, wait};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Name of the Deployment that leaks.
+const LEAK: &str = "leak";
+/// MiB/s.
+const RATE: &str = "60";
+/// How often its ReplicaSet makes it anew.
+const ROUNDS: usize = 2;
+/// For what a step takes on a loaded host under TCG.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// From `kubectl apply` of the observer to `kubectl delete` of the agent that took its place: the leak goes each time, nobody else, and nothing of ebb's stays on the Node.
+pub(crate) fn deployed(test: &TestContext) -> Result<Outcome> {
+    let kube = Kube::ensure(test)?;
+    let mut ebb = None;
+    let played = play(test, &kube, &mut ebb);
+    kube.keep_logs(test)?;
+    if let Some(pod) = &ebb {
+        fs::copy(pod.log(), runner::out_dir(test)?.join("ebb.log")).context("cannot keep a log")?;
+    }
+    let removed = played.and_then(|()| removed(&kube));
+    kube.remove_deployment(LEAK)?;
+    kube.remove_ebb()?;
+    kube.delete_all_pods()?;
+    removed.map(|()| Outcome::Passed)
+}
+
+fn play(test: &TestContext, kube: &Kube, ebb: &mut Option<EbbPod>) -> Result<()> {
+    let idle = idle_pods(kube)?;
+    let before = containers(kube, &idle)?;
+    let oom_kills = node::vmstat("oom_kill ")?;
+    let observer = kube.deploy_ebb("observe")?;
+    wait::seldom(PATIENCE, "an observer knows its pods", || {
+        observer.records().iter().any(|record| is(record, "apiServer"))
+    })?;
+    fs::copy(observer.log(), runner::out_dir(test)?.join("observer.log"))
+        .context("cannot keep a log")?;
+    let began = Instant::now();
+    let pod = ebb.insert(kube.deploy_ebb("enforce")?);
+    for (event, what) in [
+        ("started", "ebb has begun"),
+        ("inventory", "the runtime's inventory is known"),
+        ("apiServer", "the API server tells of pods"),
+    ] {
+        wait::seldom(PATIENCE, what, || pod.records().iter().any(|record| is(record, event)))?;
+    }
+    let memory = pod.metric("process_resident_memory_bytes")? / f64::from(1 << 20);
+    runner::note(
+        test,
+        &format!(
+            "from one overlay to the other, until the new agent knows its pods: {:.1?}; {memory:.1} MiB resident",
+            began.elapsed()
+        ),
+    )?;
+    let command = &[SELF, "act-here", "hog", RATE];
+    kube.deploy(&PodSpec { name: LEAK, command, ..PodSpec::default() })?;
+    for round in 1..=ROUNDS {
+        leak(test, kube, pod, round)?;
+    }
+    let records = pod.records();
+    let others = records.iter().filter(|r| is(r, "evicted") && !evicts_the_leak(r));
+    let others: Vec<_> = others.collect();
+    ensure!(others.is_empty(), "somebody else was evicted: {others:?}");
+    ensure!(containers(kube, &idle)? == before, "an idle pod was started again");
+    ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed somebody");
+    ensure!(kube.restarts_of_ebb(pod)? == 0, "ebb itself was started again");
+    let counted = pod.metric("ebb_evictions_total{method=\"kill\"}")?;
+    let evicted = records.iter().filter(|r| is(r, "evicted")).count();
+    ensure!(
+        counted >= f64::from(u32::try_from(evicted)?),
+        "{evicted} evictions, {counted} counted"
+    );
+    Ok(())
+}
+
+/// It leaks once more: what ebb has put on the Node by then goes with it.
+fn removed(kube: &Kube) -> Result<()> {
+    wait::seldom(PATIENCE, "the Node is under pressure again", || {
+        kube.node().is_ok_and(|node| condition_and_taint(&node) == (Some(true), true))
+    })?;
+    kube.remove_ebb()?;
+    let (_, has_taint) = condition_and_taint(&kube.node()?);
+    ensure!(!has_taint, "ebb is gone, and its taint is there");
+    Ok(())
+}
+
+/// The pod that there is of the Deployment leaks and goes; the next one lands after the pressure.
+fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<()> {
+    let leak = wait::seldom_some(PATIENCE, "the leak is bound to the node", || {
+        let pods = kube.pods_of(LEAK).ok()?;
+        pods.into_iter().find(|pod| matches!(kube.node_of(pod), Ok(Some(_))))
+    })?;
+    let mut evicted = None;
+    wait::until(PATIENCE, "the leak is evicted", || {
+        evicted = ebb.records().iter().find(|record| evicts(record, &leak)).cloned();
+        evicted.is_some()
+    })?;
+    let began = Instant::now();
+    wait::until(PATIENCE, "the leak is gone", || kube.has(&leak).is_ok_and(|has| !has))?;
+    let gone = began.elapsed();
+    wait::seldom(PATIENCE, "the API server was told", || told_of(ebb, &leak).is_some())?;
+    let told = told_of(ebb, &leak).context("it was told")?;
+    let refused = told.get("refused").and_then(Value::as_array);
+    ensure!(refused.is_some_and(Vec::is_empty), "not all was taken: {told}");
+    let events = kube.events(&leak, "Evicted")?.len();
+    ensure!(events == 1, "{events} Events about one eviction");
+    wait::seldom(PATIENCE, "the Node is under pressure", || {
+        kube.node().is_ok_and(|node| condition_and_taint(&node) == (Some(true), true))
+    })?;
+    let next = wait::seldom_some(PATIENCE, "its ReplicaSet makes another", || {
+        kube.pods_of(LEAK).ok()?.into_iter().find(|pod| pod.uid != leak.uid)
+    })?;
+    let landed = wait::until_some(PATIENCE, "the next one may land", || {
+        let is_bound = kube.node_of(&next).ok()?.is_some();
+        let node = kube.node().ok()?;
+        let (_, has_taint) = condition_and_taint(&node);
+        // The pod was looked at first: bound while the taint is there, it was bound before that was gone.
+        (is_bound || !has_taint).then_some((is_bound, has_taint))
+    })?;
+    ensure!(landed != (true, true), "{} landed on a Node under pressure", next.name);
+    let after = evicted.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
+    let kept = began.elapsed();
+    runner::note(
+        test,
+        &format!(
+            "leak {round}: killed {after:?} ms after the crossing, its object gone {gone:.1?} later; the next one was kept away for {kept:.1?}"
+        ),
+    )
+}
+
+fn told_of(ebb: &EbbPod, pod: &ApiPod) -> Option<Value> {
+    let mut records = ebb.records().into_iter();
+    records.find(|record| is(record, "evictionTold") && is_about(record, pod))
+}
+
+fn evicts_the_leak(record: &Value) -> bool {
+    let name = record.pointer("/workload/name").and_then(Value::as_str);
+    name.is_some_and(|name| name.starts_with("default/leak-"))
+}

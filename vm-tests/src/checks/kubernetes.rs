@@ -1,0 +1,206 @@
+//! ebb connected to the API server beside a real kubelet: what it evicts is deleted there, told once, and not started again; the Node says that it is under pressure for as long as it is.
+use super::kubelet::{containers, idle_pods};
+use crate::agent::{Agent, Settings, is};
+use crate::cgroup::Cgroup;
+use crate::containerd::SOCKET;
+use crate::init::SELF;
+use crate::kube::{ApiPod, KUBECONFIG, Kube, NODE, PodSpec};
+use crate::registry::{Context as TestContext, Outcome};
+use crate::{node, runner, wait};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Available memory below which ebb evicts; and how long its conditions stay afterwards.
+const FIELDS: &str =
+    "evictionHard:\n  memory.available: 400Mi\nevictionPressureTransitionPeriod: 5s\n";
+/// MiB/s of the leak.
+const RATE: &str = "60";
+/// From the start of a leak to its eviction, on a loaded host under TCG.
+const EVICTED_IN: Duration = Duration::from_secs(180);
+/// From the eviction to the end of its object: a kubelet of that age takes 0.3 s when it is idle, and up to a minute when it has missed something.
+const GONE_IN: Duration = Duration::from_secs(90);
+const LEAKS: usize = 3;
+/// How long an API server is away, from the eviction on: the kubelet starts the pod again meanwhile, more than once.
+const AWAY: Duration = Duration::from_secs(40);
+const API_SERVER: &str = "system.slice/kube-apiserver.service";
+
+/// Each leak is evicted, deleted and told once; the Node says so as long as it is under pressure.
+pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
+    on_a_node(test, leaks)
+}
+
+/// With an API server that answers nothing the leak is killed in the same time, as often as its kubelet starts it again, and nobody else; what happened is told once it answers again.
+pub(crate) fn told_later(test: &TestContext) -> Result<Outcome> {
+    on_a_node(test, away)
+}
+
+/// Three idle pods, an agent that is connected, and what `play` does with them: nobody else pays, and the kernel kills nobody.
+pub(super) fn on_a_node(
+    test: &TestContext,
+    play: fn(&TestContext, &Kube, &mut Agent) -> Result<()>,
+) -> Result<Outcome> {
+    let kube = Kube::ensure(test)?;
+    let played = beside_idle_pods(test, &kube, play);
+    kube.keep_logs(test)?;
+    kube.delete_all_pods()?;
+    played.map(|()| Outcome::Passed)
+}
+
+fn beside_idle_pods(
+    test: &TestContext,
+    kube: &Kube,
+    play: fn(&TestContext, &Kube, &mut Agent) -> Result<()>,
+) -> Result<()> {
+    let idle = idle_pods(kube)?;
+    let before = containers(kube, &idle)?;
+    let incidents = runner::out_dir(test)?.join("incidents");
+    let incidents = incidents.to_str().context("an odd directory")?;
+    let arguments = [
+        "--enforce",
+        "--kubernetes",
+        "--kubeconfig",
+        KUBECONFIG,
+        "--node-name",
+        NODE,
+        "--cri",
+        SOCKET,
+        "--node-fs",
+        "/var/lib/kubelet",
+        "--incidents",
+        incidents,
+    ];
+    let settings = Settings {
+        thresholds: FIELDS,
+        arguments: &arguments,
+        own: "  mode: kubernetes\n",
+        ..Settings::default()
+    };
+    let mut agent = Agent::start(test, &settings)?;
+    agent.wait_for(EVICTED_IN, "the inventory is known", |record| is(record, "inventory"))?;
+    agent.wait_for(EVICTED_IN, "the API server tells of pods", |record| is(record, "apiServer"))?;
+    let oom_kills = node::vmstat("oom_kill ")?;
+    play(test, kube, &mut agent)?;
+    let others = agent.records().iter().filter(|r| is(r, "evicted") && !evicts_a_leak(r));
+    let others: Vec<_> = others.cloned().collect();
+    ensure!(others.is_empty(), "somebody else was evicted: {others:?}");
+    ensure!(containers(kube, &idle)? == before, "an idle pod was started again");
+    ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed somebody");
+    agent.stop().map(drop)
+}
+
+fn leaks(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
+    for n in 1..=LEAKS {
+        leak(test, kube, agent, n)?;
+    }
+    wait::seldom(GONE_IN, "the Node says that pressure is over", || {
+        kube.node().is_ok_and(|node| condition_and_taint(&node) == (Some(false), false))
+    })
+}
+
+fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
+    let command = &[SELF, "act-here", "hog", RATE];
+    let leak = kube.run(&PodSpec { name: "leak-away", command, ..PodSpec::default() })?;
+    let server = Cgroup::at(API_SERVER);
+    server.write("cgroup.freeze", "1")?;
+    let evicted = wait::seldom(EVICTED_IN, "the leak is evicted", || {
+        agent.records().iter().any(|record| evicts(record, &leak))
+    });
+    let began = Instant::now();
+    let over = wait::seldom(AWAY * 2, "the API server was away for long enough", || {
+        began.elapsed() >= AWAY
+    });
+    // Whatever became of it: the next test wants an API server.
+    server.write("cgroup.freeze", "0")?;
+    evicted.and(over)?;
+    let count = |agent: &mut Agent, is_one: &dyn Fn(&Value) -> bool| {
+        agent.records().iter().filter(|record| is_one(record)).count()
+    };
+    let kills = count(agent, &|record| evicts(record, &leak));
+    // What its kubelet starts again at once belongs to the same decision; what leaks again later takes another.
+    let decisions = count(agent, &|record| decides_on(record, &leak));
+    wait::seldom(GONE_IN, "the leak is gone", || kube.has(&leak).is_ok_and(|has| !has))?;
+    let gone = began.elapsed().saturating_sub(AWAY);
+    wait::seldom(GONE_IN, &format!("the API server was told of {decisions} decisions"), || {
+        let is_told = |r: &Value| is(r, "evictionTold") && is_about(r, &leak);
+        count(agent, &is_told) >= decisions
+    })?;
+    let events = kube.events(&leak, "Evicted")?.len();
+    ensure!(
+        events == decisions && decisions >= 1,
+        "{decisions} decisions are shown by {events} Events"
+    );
+    runner::note(
+        test,
+        &format!(
+            "{kills} kills by {decisions} decisions while the API server was away, {events} Events; the object was gone {gone:.1?} after it was back"
+        ),
+    )
+}
+
+pub(super) fn decides_on(record: &Value, pod: &ApiPod) -> bool {
+    let evicts = record.get("evict").and_then(Value::as_array).into_iter().flatten();
+    is(record, "decided") && evicts.into_iter().any(|evict| uid(evict) == Some(&pod.uid))
+}
+
+/// One leak: evicted, deleted, told once, not started again.
+fn leak(test: &TestContext, kube: &Kube, agent: &mut Agent, n: usize) -> Result<()> {
+    let name = format!("leak-{n}");
+    let command = &[SELF, "act-here", "hog", RATE];
+    let leak = kube.run(&PodSpec { name: &name, command, ..PodSpec::default() })?;
+    let mut evicted = None;
+    wait::seldom(EVICTED_IN, &format!("{name} is evicted"), || {
+        evicted = agent.records().iter().find(|record| evicts(record, &leak)).cloned();
+        evicted.is_some()
+    })?;
+    let began = Instant::now();
+    let tainted = wait::seldom(GONE_IN, "the Node is under pressure", || {
+        kube.node().is_ok_and(|node| condition_and_taint(&node) == (Some(true), true))
+    });
+    tainted?;
+    wait::seldom(GONE_IN, &format!("{name} is gone"), || kube.has(&leak).is_ok_and(|has| !has))?;
+    let gone = began.elapsed();
+    agent.wait_for(GONE_IN, &format!("the API server was told of {name}"), |record| {
+        is(record, "evictionTold") && is_about(record, &leak)
+    })?;
+    let events = kube.events(&leak, "Evicted")?;
+    ensure!(events.len() == 1, "{} Events about {name}: {events:?}", events.len());
+    let told = agent.records().iter().find(|r| is(r, "evictionTold") && is_about(r, &leak));
+    let refused = told.and_then(|record| record.get("refused")).and_then(Value::as_array);
+    ensure!(refused.is_some_and(Vec::is_empty), "{name}: not all was taken: {refused:?}");
+    let after = evicted.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
+    runner::note(
+        test,
+        &format!(
+            "{name}: killed {after:?} ms after the crossing, its object gone {gone:.1?} later"
+        ),
+    )
+}
+
+fn uid(record: &Value) -> Option<&str> {
+    record.pointer("/workload/uid").and_then(Value::as_str)
+}
+
+pub(super) fn evicts(record: &Value, pod: &ApiPod) -> bool {
+    is(record, "evicted") && is_about(record, pod)
+}
+
+pub(super) fn is_about(record: &Value, pod: &ApiPod) -> bool {
+    uid(record) == Some(&pod.uid)
+}
+
+fn evicts_a_leak(record: &Value) -> bool {
+    let name = record.pointer("/workload/name").and_then(Value::as_str);
+    name.is_some_and(|name| name.starts_with("default/leak-"))
+}
+
+/// What ebb's condition on memory says, if it is there, and whether its taint is.
+pub(super) fn condition_and_taint(node: &Value) -> (Option<bool>, bool) {
+    let list = |path| node.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let text = |object: &Value, key: &str| {
+        object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let own = list("/status/conditions").find(|c| text(c, "type") == "EbbMemoryPressure");
+    let tainted = list("/spec/taints").any(|t| text(t, "key") == "ebb.dev/memory-pressure");
+    (own.map(|condition| text(condition, "status") == "True"), tainted)
+}

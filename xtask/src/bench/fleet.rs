@@ -1,0 +1,23 @@
+//! The Kubernetes part of many agents beside one API server, measured by a benchmark of `cluster-tests`.
+use super::host::{cargo_bench, conditions};
+use crate::{kube, sh};
+use anyhow::Result;
+
+/// Run it and return the section of `docs/benchmarks.md`.
+///
+/// # Errors
+/// When there is no control plane, or the benchmark fails.
+pub(crate) fn run(agents: usize) -> Result<String> {
+    let assets = kube::assets(&kube::CLUSTER)?;
+    let mut bench = cargo_bench("ebb-cluster-tests", "fleet");
+    bench.env("EBB_CLUSTER_ASSETS", &assets).env("EBB_AGENTS", agents.to_string());
+    let table = sh::read(&mut bench)?;
+    Ok(format!(
+        "## Many agents beside one API server\n\n\
+         Conditions: {}. kube-apiserver and etcd on the same machine, as they are started by default; the Kubernetes part of every agent in one process beside them, under a service account.\n\
+         Pods have 2 KiB of annotations. Memory is that of the process, less what it had before, by the number of agents.\n\
+         Requests are those about pods, nodes, budgets and events, as the API server counts them.\n\n\
+         {table}\n",
+        conditions()?,
+    ))
+}
