@@ -83,7 +83,8 @@ impl Agent {
             .get(n)
             .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
         let Some(decision) = ahead.decision else { return };
-        if !is_meant || at.since(ahead.at) > YOUNG {
+        // Whoever has been ended since, by the reflex too, is not in it.
+        if !is_meant || at.since(ahead.at) > YOUNG || self.state.has_departures() {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };

@@ -76,7 +76,7 @@ impl Agent {
         }
     }
 
-    /// Finds out what thresholds on disk are: parts of a filesystem, which are numbers only once its size is known.
+    /// Finds out what thresholds are as the present configuration has them: one on disk may be a part of a filesystem, and is a number only once its size is known.
     pub(super) fn resolve_thresholds(&mut self, at: Boot) {
         let (_, plan, _) = self.decide_on(at, Extent::Everything);
         self.take_thresholds(&plan, Extent::Everything);
@@ -145,6 +145,8 @@ impl Agent {
     }
 
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
+        // What is held for the crossing was decided without this one.
+        self.ahead = None;
         let Some(target) = self.state.target(&evict.workload) else {
             // It ended since the snapshot was taken, or the runtime has yet to say where it is: nobody is to wait for it.
             self.history.forget_waiting(&evict.workload);

@@ -158,6 +158,8 @@ impl Agent {
                 if let Some(what) = self.why_nobody_is_ended() {
                     self.reporter.tell(&Record::Degraded { what });
                 }
+                // The look is by the new thresholds: by the old ones it would find no crossing, and the pass would evict without one.
+                self.resolve_thresholds(Boot::now());
                 self.look(true);
                 return;
             }

@@ -1,7 +1,7 @@
 //! A configuration that is read while the agent runs: obeyed whole, or refused whole with the field that cannot change.
 
 use crate::fake_node::{FakeNode, wait_for};
-use crate::{Agent, CONFIG, config, ebb, start};
+use crate::{Agent, CONFIG, config, ebb, kinds, start};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -57,7 +57,28 @@ fn what_cannot_change_while_ebb_runs_refuses_the_whole_configuration_by_name() {
     let records = agent.stop();
     assert!(!hog.is_killed(), "a dry run stays one");
     let planned = records.iter().filter(|record| record["event"] == "decided").count();
-    assert_eq!(planned, 1, "below 3 GiB nothing was decided");
+    assert_eq!(planned, 1, "below 3 GiB nothing was decided: {records:#?}");
+}
+
+/// The threshold rises above what is available while the node runs short: one crossing, and after it one decision.
+#[test]
+fn a_threshold_that_is_raised_above_what_is_available_is_crossed_once() {
+    let mut node = FakeNode::new();
+    node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &[]);
+    node.set_available(1000);
+    // It sees both at once.
+    agent.signal(Signal::SIGSTOP);
+    node.set_available(150);
+    std::fs::write(config.path(), CONFIG.replace("100Mi", "200Mi")).unwrap();
+    agent.signal(Signal::SIGHUP);
+    agent.signal(Signal::SIGCONT);
+    agent.wait("evicted");
+    let records = agent.stop();
+    let told = ["thresholdCrossed", "decided", "evicted"];
+    let kinds: Vec<_> = kinds(&records).into_iter().filter(|kind| told.contains(kind)).collect();
+    assert_eq!(kinds, told, "{records:#?}");
 }
 
 #[test]
