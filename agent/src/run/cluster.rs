@@ -17,7 +17,7 @@ use crate::cluster::{
 };
 use crate::config::Contract;
 use crate::report::Record;
-use crate::state::{Extent, Manifested};
+use crate::state::{Depth, Extent, Manifested};
 use ebb_policy::plan::Evict;
 use ebb_policy::signal::NodeConditionType;
 use ebb_policy::snapshot::{DisruptionBudget, WorkloadKey};
@@ -202,6 +202,11 @@ impl Agent {
                     let eviction = Eviction { is_deleting: true, ..asked.eviction };
                     self.give_order(Order::Tell(eviction.into()));
                 }
+                // Started while the deletion was waited for, and the next list of what the runtime has may be a minute away.
+                if let Err(error) = self.state.sample(Boot::now(), Depth::Memory) {
+                    tracing::warn!(%error, "workloads could not be read");
+                }
+                self.kill_what_was_restarted();
             }
             ClusterNews::Told(told) => {
                 let telling = cluster.telling.get_mut(&told.eviction.uid);

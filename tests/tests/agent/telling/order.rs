@@ -6,7 +6,7 @@ use super::{
 };
 use crate::fake_node::wait_for;
 use ebb_tests::api_server::Fault;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What takes the pod's place is made as soon as the pod has failed, and must not land here.
 #[test]
@@ -46,5 +46,34 @@ fn the_object_of_a_pod_that_dies_late_goes_when_it_is_dead() {
     let (status, pod) = ("pods/hog/status", "pods/hog");
     let told = [("PATCH", status), ("DELETE", pod), ("POST", "events")];
     assert_eq!(writes, [&told[..], &[("PATCH", status), ("DELETE", pod)]].concat());
+    agent.stop();
+}
+
+/// Its kubelet starts it again as long as nobody has told it of the deletion; nothing more happens in the runtime meanwhile.
+#[test]
+fn what_runs_of_the_pod_when_its_deletion_is_taken_at_last_is_killed_at_once() {
+    const COVERED: Duration = Duration::from_secs(10);
+    let (mut lab, hog, api) = beside_an_api_server();
+    api.on_request(|r| (r.method == "DELETE").then_some(Fault::Refused(500, None)));
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    kill(&lab, &hog);
+    // Until then it would be killed as part of the eviction, taken or not.
+    let evicted = Instant::now();
+    wait_for("the deletion to be awaited no longer", || {
+        evicted.elapsed() > COVERED + Duration::from_secs(1)
+    });
+    let again = lab.start_again_in_its_sandbox(hog, 20);
+    let lists = lab.world().count("ListContainers");
+    wait_for("a list with it", || lab.world().count("ListContainers") >= lists + 1);
+    assert!(!again.payload.is_killed(), "the node has room, and nothing is deleted");
+    api.on_request(|_| None);
+    wait_for("the deletion", || api.uid_of("ns", "hog").is_none());
+    let taken = Instant::now();
+    wait_for("the kill", || again.payload.is_killed());
+    // What the runtime has is listed every minute.
+    assert!(taken.elapsed() < Duration::from_secs(20), "killed after {:?}", taken.elapsed());
+    again.payload.empty();
+    agent.wait("evictionTold");
     agent.stop();
 }
