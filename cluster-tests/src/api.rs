@@ -97,6 +97,28 @@ impl Api {
         Ok(body)
     }
 
+    /// Makes an object whose owner never was, in this collection of `namespace`, from `body` without metadata; returns its path.
+    ///
+    /// A collector that is at work removes it.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub fn create_garbage(&self, namespace: &str, path: &str, mut body: Value) -> Result<String> {
+        body["metadata"] =
+            json!({"generateName": "garbage-", "ownerReferences": [never(namespace)]});
+        let made = self.create(path, &body)?;
+        let name = made["metadata"]["name"].as_str().context("an object without a name")?;
+        Ok(format!("{path}/{name}"))
+    }
+
+    /// Whether there is no object at this path.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn is_gone(&self, path: &str) -> Result<bool> {
+        Ok(self.ask("GET", path, None)?.0 == 404)
+    }
+
     /// Merges into an object.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! The two collectors, each as the program that operators run.
-use crate::api::{Api, never};
+use crate::api::Api;
 use crate::children::Child;
 use crate::plane::{Plane, User, free_ports};
 use crate::proxy::Proxy;
@@ -264,10 +264,7 @@ impl Running {
     /// When the collector ends, or does not collect it in time.
     pub fn collects(&mut self, api: &Api) -> Result<()> {
         let path = "/api/v1/namespaces/default/configmaps";
-        let owners = [never("default")];
-        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": owners}});
-        let made = api.create(path, &garbage)?;
-        let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+        let garbage = api.create_garbage("default", path, json!({}))?;
         let child = &mut self.child;
         let collector = self.collector;
         let mut last = String::new();
@@ -277,8 +274,7 @@ impl Running {
             || {
                 last = child.last_words();
                 child.runs()?;
-                let (status, _) = api.ask("GET", &path, None)?;
-                Ok((status == 404).then_some(()))
+                Ok(api.is_gone(&garbage)?.then_some(()))
             },
         );
         found.with_context(|| last)

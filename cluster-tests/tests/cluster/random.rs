@@ -11,7 +11,7 @@ use crate::shrink;
 use crate::state;
 use crate::world::items;
 use anyhow::{Context, Result, bail, ensure};
-use ebb_cluster_tests::api::{Api, Policy, never};
+use ebb_cluster_tests::api::{Api, Policy};
 use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::wait;
 use fastrand::Rng;
@@ -283,23 +283,20 @@ impl<'a> Play<'a> {
     }
 
     fn collects(&self) -> Result<()> {
-        let owners = [never(&self.run.namespace)];
-        let mut paths = Vec::new();
+        let namespace = &self.run.namespace;
+        let mut all = Vec::new();
         for kind in KINDS {
-            let mut garbage = kind.body();
-            garbage["apiVersion"] = json!(kind.api_version());
-            garbage["kind"] = json!(kind.name());
-            garbage["metadata"] = json!({"generateName": "garbage-", "ownerReferences": owners});
-            let made = self.api.create(&kind.path(&self.run.namespace), &garbage)?;
-            let name = made["metadata"]["name"].as_str().unwrap_or_default();
-            paths.push(format!("{}/{name}", kind.path(&self.run.namespace)));
+            let mut body = kind.body();
+            body["apiVersion"] = json!(kind.api_version());
+            body["kind"] = json!(kind.name());
+            all.push(self.api.create_garbage(namespace, &kind.path(namespace), body)?);
         }
         wait::until_some(
             SETTLES_IN,
             || "garbage is collected".into(),
             || {
-                for path in &paths {
-                    if self.api.ask("GET", path, None)?.0 != 404 {
+                for garbage in &all {
+                    if !self.api.is_gone(garbage)? {
                         return Ok(None);
                     }
                 }

@@ -3,7 +3,7 @@ use crate::kinds::Kind;
 use crate::session::Session;
 use crate::state;
 use anyhow::{Context, Result, ensure};
-use ebb_cluster_tests::api::{Api, Policy, never};
+use ebb_cluster_tests::api::{Api, Policy};
 use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::wait;
 use serde_json::{Value, json};
@@ -250,14 +250,11 @@ impl<'a> World<'a> {
     /// An object that is garbage when it is made has gone.
     pub(crate) fn collects_other_things(&self) -> Result<()> {
         let path = Kind::Secret.path(&self.namespace);
-        let owners = [never(&self.namespace)];
-        let garbage = json!({"metadata": {"generateName": "garbage-", "ownerReferences": owners}});
-        let made = self.api.create(&path, &garbage)?;
-        let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
+        let garbage = self.api.create_garbage(&self.namespace, &path, json!({}))?;
         wait::until_some(
             PATIENCE,
             || "garbage is collected".into(),
-            || Ok((self.api.ask("GET", &path, None)?.0 == 404).then_some(())),
+            || Ok(self.api.is_gone(&garbage)?.then_some(())),
         )
     }
 
