@@ -60,12 +60,28 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     (plan, history)
 }
 
-/// Puts workloads in the order of who they are. Their names, which come first in it, are gathered once: workloads are far apart in memory.
+/// Puts workloads in the order of who they are.
+///
+/// Names are far apart in memory and begin alike: what tells most of them apart, the bytes after what all begin with, is gathered once.
 fn sort(workloads: &mut [&Workload]) {
-    let mut named: Vec<(&str, &Workload)> =
-        workloads.iter().map(|workload| (workload.key.name.as_str(), *workload)).collect();
-    named.sort_by(|a, b| a.0.cmp(b.0).then_with(|| a.1.key.cmp(&b.1.key)));
-    for (place, (_, workload)) in workloads.iter_mut().zip(named) {
+    let Some(first) = workloads.first().map(|workload| workload.key.name.as_bytes()) else {
+        return;
+    };
+    let alike = workloads.iter().fold(first.len(), |alike, workload| {
+        let pairs = first[..alike].iter().zip(workload.key.name.as_bytes());
+        pairs.take_while(|(a, b)| a == b).count()
+    });
+    let start = |name: &str| {
+        let rest = &name.as_bytes()[alike..];
+        let mut start = [0; 16];
+        let length = rest.len().min(start.len());
+        start[..length].copy_from_slice(&rest[..length]);
+        u128::from_be_bytes(start)
+    };
+    let mut begun: Vec<(u128, &Workload)> =
+        workloads.iter().map(|workload| (start(&workload.key.name), *workload)).collect();
+    begun.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
+    for (place, (_, workload)) in workloads.iter_mut().zip(begun) {
         *place = workload;
     }
 }
@@ -234,4 +250,38 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
         }
     }
     soonest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{string::ToString as _, vec};
+
+    /// Names that begin alike for longer than what is compared first, that others begin with, and that end in what a gap is filled with.
+    #[test]
+    fn workloads_are_in_the_order_of_who_they_are_however_their_names_begin() {
+        let ends =
+            ["", "\0", "\0\0", "a", "a\0", "a-much-longer-name", "a-much-longer-namf", "ä", "~"];
+        for begin in ["", "ns/", "a-namespace-of-some-length/pod-"] {
+            let mut names: Vec<_> = ends.iter().map(|end| begin.to_string() + end).collect();
+            names.extend(ends.iter().map(|end| begin.to_string() + "0123456789abcdef" + end));
+            for turned in 0..names.len() {
+                names.rotate_left(turned);
+                let of = |name: &alloc::string::String, uid: &str| {
+                    let key = WorkloadKey {
+                        name: name.clone(),
+                        uid: Some(uid.to_string()),
+                        ..WorkloadKey::default()
+                    };
+                    Workload { key, ..Workload::default() }
+                };
+                let workloads: Vec<_> =
+                    names.iter().flat_map(|name| vec![of(name, "2"), of(name, "1")]).collect();
+                let mut sorted: Vec<&Workload> = workloads.iter().collect();
+                sort(&mut sorted);
+                assert!(sorted.is_sorted_by(|a, b| a.key < b.key));
+            }
+        }
+        sort(&mut []);
+    }
 }
