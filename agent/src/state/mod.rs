@@ -54,8 +54,12 @@ use tracked::{Ceiling, Tracked};
 /// Workloads that are read in full at every sample; of the rest only `memory.current` is, and the other values stay as they were.
 const READ_IN_FULL: usize = 128;
 
-/// How old the tree may get where no kernel event says when it changes.
+/// How old the tree may get where no kernel event says when it changes: while nothing is near, and at least while something is.
 const TREE_MAX_AGE: Duration = Duration::from_secs(1);
+const TREE_LEAST_AGE: Duration = Duration::from_millis(20);
+
+/// While something is near, the part of one core that reading the tree may take is one in this many.
+const TREE_SHARE: u32 = 10;
 
 /// How long it stands that a target was found protected when it was about to be killed: whoever protected it may have gone since.
 const PROTECTED_FOR: Duration = Duration::from_secs(1);
@@ -91,6 +95,8 @@ pub struct NodeState {
     layout: CgroupLayout,
     tree: Tree,
     tree_read: Option<Boot>,
+    /// How long that took.
+    tree_took: Duration,
     tree_events: bool,
     sweeper: Sweeper,
     cgroups: BTreeMap<u64, Tracked>,
@@ -131,6 +137,7 @@ impl NodeState {
             layout,
             tree: Tree::default(),
             tree_read: None,
+            tree_took: Duration::ZERO,
             tree_events: false,
             sweeper: Sweeper::default(),
             cgroups: BTreeMap::new(),
@@ -312,10 +319,10 @@ impl NodeState {
     }
 
     fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
-        let max_age = if self.tree_events { Duration::MAX } else { TREE_MAX_AGE };
-        if self.tree_read.is_none_or(|at| now.since(at) > max_age) {
+        if self.tree_read.is_none_or(|at| now.since(at) > self.tree_max_age(depth)) {
+            let begun = Boot::now();
             self.tree = Tree::scan(&self.roots.cgroup)?;
-            self.tree_read = Some(now);
+            (self.tree_read, self.tree_took) = (Some(now), Boot::now().since(begun));
         }
         self.follow_workloads();
         self.judge_again(now);
@@ -347,6 +354,17 @@ impl NodeState {
         }
         self.forget_the_gone();
         Ok(())
+    }
+
+    /// How old the tree may be. Who was made since is not in it, so that others would be evicted for what the newcomer takes.
+    fn tree_max_age(&self, depth: Depth) -> Duration {
+        match depth {
+            _ if self.tree_events => Duration::MAX,
+            Depth::Swept => TREE_MAX_AGE,
+            Depth::Memory | Depth::Full => {
+                (self.tree_took * TREE_SHARE).clamp(TREE_LEAST_AGE, TREE_MAX_AGE)
+            }
+        }
     }
 
     /// Looks again at protection that was found a while ago: it must not outlast what it was found by.

@@ -350,6 +350,31 @@ fn without_kernel_events_the_tree_is_read_again_when_it_is_old() {
     assert_eq!(names(&state), ["/apps/a", "/apps/b"]);
 }
 
+/// What is made just before the threshold is crossed is who fills the node; reading the tree must not take all the time for it.
+#[test]
+fn without_kernel_events_the_tree_is_read_sooner_while_something_is_near_as_far_as_it_is_cheap() {
+    let fake = Fake::new();
+    let mut state = fake.state(&Patterns::default());
+    let mut now = Boot::now();
+    state.sample(now.plus(TREE_MAX_AGE * 2), Depth::Swept).unwrap();
+    now = now.plus(TREE_MAX_AGE * 2);
+    let later = Duration::from_millis(200);
+    let took = |ms| Duration::from_millis(ms);
+    for (name, depth, tree_took, is_seen) in [
+        ("apps/a", Depth::Swept, took(2), false),
+        ("apps/b", Depth::Memory, took(2), true),
+        ("apps/c", Depth::Full, took(2), true),
+        ("apps/d", Depth::Full, took(30), false),
+    ] {
+        fake.add(name, 4096);
+        state.tree_took = tree_took;
+        now = now.plus(later);
+        state.sample(now, depth).unwrap();
+        let is_found = names(&state).contains(&format!("/{name}"));
+        assert_eq!(is_found, is_seen, "{name} {depth:?}");
+    }
+}
+
 /// Of small workloads among many only `memory.current` is read. Taken for as young as that, an hour's growth would be what one grew by in a moment.
 #[test]
 fn what_was_not_read_again_is_as_old_as_it_was() {

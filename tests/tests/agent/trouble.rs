@@ -1,6 +1,6 @@
 //! The whole agent when what it depends on hangs, lies or dies.
 
-use crate::fake_node::{FakeNode, wait_for};
+use crate::fake_node::{FakeNode, is_read, wait_for};
 use crate::lab::Lab;
 use crate::{CONFIG, config, ebb, kinds, start};
 use ebb_tests::runtime::Flavour;
@@ -333,4 +333,29 @@ fn who_has_ended_when_it_is_to_be_killed_departs_and_costs_nobody_else() {
     assert_eq!(gone.count(), 1, "{records:#?}");
     assert!(ends.iter().all(|end| end["workload"]["name"] == "/apps/bomb"), "{ends:?}");
     assert!(!web.is_killed());
+}
+
+/// No kernel event tells of the newcomer, and the tree was read within the last second: near a threshold that is too old.
+#[test]
+fn a_leak_that_began_a_moment_ago_goes_alone_though_no_kernel_event_told_of_it() {
+    let mut node = FakeNode::new();
+    let web = node.add("apps/web", 300);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    for round in 0..5 {
+        // Near: the workloads are followed, and the tree with them.
+        node.set_available(160);
+        is_read(&node.proc().join("meminfo"), 5);
+        agent.signal(nix::sys::signal::Signal::SIGSTOP);
+        let leak = node.add(&format!("apps/leak{round}"), 1500);
+        node.gives_back_when_killed(&leak, 160);
+        node.set_available(60);
+        agent.signal(nix::sys::signal::Signal::SIGCONT);
+        wait_for("the kill of the leak", || leak.is_killed() || web.is_killed());
+        assert!(!web.is_killed(), "round {round}: the innocent was killed");
+        agent.wait("pressureRelieved");
+        node.remove(&leak);
+    }
+    let records = agent.stop();
+    assert!(!web.is_killed(), "{records:#?}");
 }
