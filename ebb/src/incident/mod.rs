@@ -67,13 +67,16 @@ struct OneArgs {
     /// Where `ebb run` keeps its records, for an ID. Else the directory that --config names, or /etc/ebb/ebb.yaml.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
-    #[command(flatten)]
-    config: ConfigArgs,
+    /// Decide each decision by this configuration as well, from what was known then, and show both.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "kubelet_config")]
+    config: Option<PathBuf>,
+    /// The same by a KubeletConfiguration.
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
 }
 
 /// Arguments of `ebb incident show`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = SHOWN_WITH_CONFIG)]
 struct ShowArgs {
     #[command(flatten)]
     one: OneArgs,
@@ -81,7 +84,6 @@ struct ShowArgs {
 
 /// Arguments of `ebb incident html`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = SHOWN_WITH_CONFIG)]
 struct HtmlArgs {
     #[command(flatten)]
     one: OneArgs,
@@ -92,8 +94,6 @@ struct HtmlArgs {
     #[arg(long)]
     force: bool,
 }
-
-const SHOWN_WITH_CONFIG: &str = "With --config (or --kubelet-config) each decision is also decided by that configuration, and both are shown.";
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
@@ -137,11 +137,12 @@ fn html(args: &HtmlArgs) -> Result<(), Failure> {
 impl OneArgs {
     /// Reads the record, and decides it again.
     fn read(&self) -> Result<(Recorded, Again), Failure> {
-        let other = self.config.is_given().then(|| self.config.load()).transpose()?;
+        let config = ConfigArgs::of(self.config.clone(), self.kubelet_config.clone());
+        let other = config.is_given().then(|| config.load()).transpose()?;
         let recorded = records::one(&self.incident, || {
             Place::of_one(self.incidents.as_deref(), other.as_ref())
         })?;
-        let other = self.config.file().zip(other.as_ref());
+        let other = config.file().zip(other.as_ref());
         let again = Again::of(
             &recorded.incident,
             other.map(|(file, config): (_, &Config)| (file.display().to_string(), config)),
