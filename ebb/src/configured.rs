@@ -33,6 +33,11 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// The same for a command that says otherwise what its configuration is for.
+    pub(super) fn of(config: Option<PathBuf>, kubelet_config: Option<PathBuf>) -> Self {
+        Self { config, kubelet_config, beside: None }
+    }
+
     /// The same for an agent that runs beside the kubelet of this node, connected to its API server.
     pub(super) fn beside_kubelet(self, node: &NodeArgs) -> Self {
         Self { beside: Some(node.clone()), ..self }

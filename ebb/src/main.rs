@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod gc;
 mod images;
+mod incident;
 mod json;
 mod listen;
 mod look;
@@ -68,6 +69,8 @@ enum Command {
     Rank(rank::Args),
     /// Decide a recorded incident again, by the same configuration or by another; exit code 4 when a plan differs from the recorded one.
     Replay(replay::Args),
+    /// List recorded incidents, show one from the crossing to the relief, or write it as an HTML page.
+    Incident(incident::Args),
     /// List the pods of the container runtime: what they use, and what is dead in them.
     Pods(pods::Args),
     /// List the images of the container runtime: what each takes up alone, when it was last in use, why it stays or when it goes.
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Rank(args) => rank::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Incident(args) => incident::run(&args),
         Command::Pods(args) => pods::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Gc(args) => gc::run(&args),

@@ -5,7 +5,7 @@ mod difference;
 use super::configured::ConfigArgs;
 use super::{Failure, json};
 use anyhow::{Context as _, anyhow};
-use difference::differences;
+pub(super) use difference::differences;
 use ebb_agent::config::Config;
 use ebb_agent::report::incident::{Incident, SCHEMA_VERSION};
 use ebb_agent::report::{plain, ranked};

@@ -8,7 +8,7 @@ use serde_json::Value;
 const FIRST: [&str; 4] = ["actions", "handled", "thresholds", "skipped"];
 
 /// Where `now` differs from `then`, each as its path with both values. An absent field and `null` mean the same.
-pub(super) fn differences(then: &Plan, now: &Plan) -> anyhow::Result<Vec<String>> {
+pub(crate) fn differences(then: &Plan, now: &Plan) -> anyhow::Result<Vec<String>> {
     let value = |plan: &Plan| serde_json::to_value(plan).context("a plan cannot be compared");
     let (then, now) = (value(then)?, value(now)?);
     let mut found = Vec::new();

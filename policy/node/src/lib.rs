@@ -16,6 +16,7 @@ mod admit;
 pub mod cgroups;
 mod choose;
 mod decide;
+mod decided_by;
 mod evict;
 mod extensions;
 mod gc;
@@ -42,6 +43,7 @@ mod workload;
 mod worth;
 
 pub use decide::decide;
+pub use decided_by::decided_by;
 pub use ebb_model::{Millis, Quantity, Secs, StallShare, Time};
 pub use extensions::fill::EVICTION_TAKES;
 pub use history::History;

@@ -162,9 +162,6 @@ impl<'a> Candidate<'a> {
             _ => request,
         };
         let growth = growth.and_then(|growth| rate_of(growth, resource));
-        let least =
-            if resource == Resource::Memory { MIN_MEMORY_GROWTH } else { MIN_PROCESS_GROWTH };
-        let steps = growth.unwrap_or_default().max(0) / least;
         Candidate {
             workload,
             found: used.is_some(),
@@ -175,7 +172,7 @@ impl<'a> Candidate<'a> {
             preference: if options.preferences { workload.preference } else { Preference::Neutral },
             growth,
             swapped: swapped_out(workload, signal),
-            growth_class: if steps == 0 { 0 } else { steps.ilog2() + 1 },
+            growth_class: growth_class(growth, resource),
             above: amount.minus(subtracted).nanos(),
             filled: standing.zip(evidence).and_then(|(standing, evidence)| {
                 let added = standing.added?;
@@ -310,6 +307,13 @@ impl<'a> Candidate<'a> {
             keys: self.keys(signal, options),
         }
     }
+}
+
+/// Growth in powers of two above the least that counts; 0 where it counts for nothing.
+pub(crate) fn growth_class(growth: Option<i64>, resource: Resource) -> u32 {
+    let least = if resource == Resource::Memory { MIN_MEMORY_GROWTH } else { MIN_PROCESS_GROWTH };
+    let steps = growth.unwrap_or_default().max(0) / least;
+    if steps == 0 { 0 } else { steps.ilog2() + 1 }
 }
 
 /// What a workload has swapped out, where it is ranked by that.

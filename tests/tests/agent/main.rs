@@ -12,6 +12,7 @@ mod explain;
 mod fake_node;
 mod hostile;
 mod images;
+mod incidents;
 mod journal;
 mod lab;
 mod listen;

@@ -1,0 +1,184 @@
+//! Where records of incidents are, and reading them: the one place here that reads files.
+
+use crate::{Failure, json};
+use anyhow::{Context as _, anyhow, ensure};
+use ebb_agent::config::Config;
+use ebb_agent::report::incident::{Incident, SCHEMA_VERSION};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The configuration of the service (deploy/systemd/ebb.service).
+const SERVICE_CONFIG: &str = "/etc/ebb/ebb.yaml";
+
+/// How many ids are named where one that was given fits several.
+const NAMED: usize = 5;
+
+/// A directory of records.
+#[derive(Debug)]
+pub(super) struct Place(PathBuf);
+
+/// A record that was read.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) file: PathBuf,
+    pub(super) incident: Incident,
+}
+
+impl Place {
+    /// The directory that was named, else that of the configuration.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or names none.
+    pub(super) fn named(directory: Option<&Path>, config: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(directory) = directory {
+            return Ok(Self(directory.to_owned()));
+        }
+        match config {
+            Some(file) => Self::configured(file),
+            None => Self::of_service(),
+        }
+    }
+
+    /// The same for one incident, whose configuration has been read.
+    ///
+    /// # Errors
+    /// No configuration names one.
+    pub(super) fn of_one(
+        directory: Option<&Path>,
+        config: Option<&Config>,
+    ) -> Result<Self, Failure> {
+        let configured = config.and_then(|config| config.incidents.as_ref());
+        match (directory, configured) {
+            (Some(directory), _) => Ok(Self(directory.to_owned())),
+            (None, Some(incidents)) => Ok(Self(incidents.directory.clone())),
+            (None, None) => Self::of_service(),
+        }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn of_service() -> Result<Self, Failure> {
+        let file = Path::new(SERVICE_CONFIG);
+        if !file.exists() {
+            return Err(Failure::Input(anyhow!(
+                "no directory of incidents is known: name it, as `ebb run --incidents DIR` has it, or a configuration that does (ebb.incidents.directory); there is no {SERVICE_CONFIG}"
+            )));
+        }
+        Self::configured(file)
+    }
+
+    fn configured(file: &Path) -> Result<Self, Failure> {
+        let config = Config::load(file).map_err(|errors| Failure::Input(errors.into()))?;
+        let incidents = config.incidents.ok_or_else(|| {
+            Failure::Input(anyhow!(
+                "{}: ebb.incidents.directory: missing; name the directory that `ebb run --incidents` has",
+                file.display()
+            ))
+        })?;
+        Ok(Self(incidents.directory))
+    }
+
+    /// The files in it, by their names.
+    fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let read = || {
+            let entries = fs::read_dir(&self.0)?.collect::<io::Result<Vec<_>>>()?;
+            let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+            files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+            files.sort();
+            Ok(files)
+        };
+        read().map_err(|error: io::Error| {
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => "; name the directory that `ebb run --incidents` has",
+                io::ErrorKind::NotADirectory => "; `ebb incident show` takes one file",
+                io::ErrorKind::PermissionDenied => "; it takes the rights of whoever runs ebb",
+                _ => "",
+            };
+            Failure::Input(anyhow!("incidents in {}: {error}{hint}", self.0.display()))
+        })
+    }
+
+    /// The file of the record with this id.
+    fn find(&self, id: &str) -> Result<PathBuf, Failure> {
+        let files = self.files()?;
+        let at = self.0.display();
+        let stem = |file: &PathBuf| {
+            file.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        if let Some(own) = files.iter().find(|file| stem(file) == id) {
+            return Ok(own.clone());
+        }
+        // Names begin with the time.
+        let latest = (id == "latest").then(|| files.last()).flatten();
+        let fitting: Vec<&PathBuf> = match latest {
+            Some(latest) => vec![latest],
+            None => files.iter().filter(|file| stem(file).starts_with(id)).collect(),
+        };
+        match fitting.as_slice() {
+            [one] => Ok((*one).clone()),
+            [] => Err(Failure::Input(anyhow!(
+                "incident {id}: there is no such file, and no such record in {at}; `ebb incident list {at}` shows the {} that there are",
+                files.len()
+            ))),
+            several => {
+                let names: Vec<String> =
+                    several.iter().take(NAMED).map(|file| stem(file)).collect();
+                Err(Failure::Input(anyhow!(
+                    "incident {id}: {} records in {at} begin so; give more of {}",
+                    several.len(),
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// Reads the records of a directory; of those that cannot be read, why.
+///
+/// # Errors
+/// The directory cannot be read.
+pub(super) fn all(place: &Place) -> Result<(Vec<Recorded>, Vec<String>), Failure> {
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+    for file in place.files()? {
+        match record(&file) {
+            Ok(incident) => found.push(Recorded { file, incident }),
+            Err(error) => unreadable.push(format!("{error:#}")),
+        }
+    }
+    Ok((found, unreadable))
+}
+
+/// Reads one record: a file, or one of a directory by its id.
+///
+/// # Errors
+/// There is none, or it is wrong: file, key, and what belongs there.
+pub(super) fn one(
+    named: &Path,
+    place: impl FnOnce() -> Result<Place, Failure>,
+) -> Result<Recorded, Failure> {
+    let is_file = named == Path::new("-")
+        || named.exists()
+        || named.components().count() > 1
+        || named.extension().is_some_and(|extension| extension == "json");
+    let file = if is_file { named.to_owned() } else { place()?.find(&named.to_string_lossy())? };
+    let incident = record(&file).map_err(Failure::Input)?;
+    Ok(Recorded { file, incident })
+}
+
+fn record(file: &Path) -> anyhow::Result<Incident> {
+    if file.is_dir() {
+        return Err(anyhow!("it is a directory: `ebb incident list` takes one"))
+            .with_context(|| file.display().to_string());
+    }
+    let incident: Incident = json::read(file)?;
+    ensure!(
+        incident.schema_version == SCHEMA_VERSION,
+        "{}: schemaVersion = {}: this ebb reads version {SCHEMA_VERSION}",
+        file.display(),
+        incident.schema_version
+    );
+    Ok(incident)
+}
