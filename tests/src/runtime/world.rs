@@ -257,6 +257,7 @@ impl World {
         let id = self.fresh("container");
         let same = |c: &&FakeContainer| c.sandbox == sandbox && c.name == name;
         let before = self.containers.values().filter(same).count();
+        let last = self.containers.values().filter(same).map(|c| c.created).max();
         let uid = self.sandboxes.get(sandbox).map(|s| s.uid.clone()).unwrap_or_default();
         let container = FakeContainer {
             id: id.clone(),
@@ -264,7 +265,8 @@ impl World {
             name: name.to_owned(),
             attempt: u32::try_from(before).unwrap_or(u32::MAX),
             state: v1::ContainerState::ContainerRunning,
-            created: now(),
+            // Of two that are made in the same millisecond, neither is the newer.
+            created: now().max(last.map_or(0, |last| last + 1_000_000)),
             finished: 0,
             exit_code: 0,
             reason: String::new(),
@@ -299,7 +301,7 @@ impl World {
         };
         container.state = v1::ContainerState::ContainerExited;
         container.exit_code = code;
-        container.finished = now();
+        container.finished = now().max(container.created);
         container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         true
     }
