@@ -6,9 +6,9 @@ use super::memory_pressure::rule;
 use super::watch::{Watch, also, need};
 use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
-use crate::report::incident::Decision;
-use crate::report::{self, Record};
 use crate::state::Extent;
+use ebb_journal::incident::Decision;
+use ebb_journal::{PlanNote, Record, Worded};
 use ebb_policy::plan::{
     Action, Evict, Note, PressureState, Strength, ThresholdState, ThresholdStatus,
 };
@@ -125,12 +125,12 @@ impl Agent {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
             episode.note(what, decided, Some(names.join(", ")));
         }
-        self.reporter.tell(&Record::Decided {
+        self.reporter.tell(Record::Decided {
             after_ms,
-            evict: evictions.to_vec(),
-            ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking),
+            evict: evictions.iter().copied().cloned().collect(),
+            ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking).to_vec(),
             candidates: plan.ranking.len(),
-            notes: report::notes(plan),
+            notes: ebb_journal::notes(plan),
         });
     }
 
@@ -210,8 +210,8 @@ impl Agent {
     fn take_step(&mut self, action: &Action, at: Boot) {
         let (workload, rung) = match action {
             Action::Warn(warn) => {
-                self.reporter
-                    .tell(&Record::Warned { workload: &warn.workload, message: &warn.message });
+                let (workload, message) = (warn.workload.clone(), warn.message.clone());
+                self.reporter.tell(Record::Warned { workload, message });
                 return;
             }
             Action::ReclaimMemory(reclaim) => {
@@ -255,7 +255,7 @@ impl Agent {
         local.sort();
         if local != self.local {
             if local.iter().any(|key| !self.local.contains(key)) {
-                self.reporter.tell(&Record::LocalPressure { workloads: local.iter().collect() });
+                self.reporter.tell(Record::LocalPressure { workloads: local.clone() });
             }
             self.local = local;
         }
@@ -272,8 +272,8 @@ impl Agent {
         if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
             return;
         }
-        let notes = why.map(|note| report::note(plan, note)).collect();
-        self.reporter.tell(&Record::EvictionDeferred {
+        let notes = why.map(|note| Worded::from(PlanNote::of(plan, note))).collect();
+        self.reporter.tell(Record::EvictionDeferred {
             signal: plan.handled.as_ref().map(|h| h.signal),
             notes,
         });
@@ -309,7 +309,7 @@ fn kind(plan: &Plan, note: &Note) -> &'static str {
     match note {
         Note::TerminatingCovers { .. } => "terminatingCovers",
         Note::NoActiveWorkloads => "noActiveWorkloads",
-        Note::NoEvictionCandidates if report::unlisted(plan) > 0 => "unlisted",
+        Note::NoEvictionCandidates if ebb_journal::unlisted(plan) > 0 => "unlisted",
         Note::NoEvictionCandidates => "noEvictionCandidates",
         Note::NotEnough { .. } => "notEnough",
         Note::DryRunFreed { .. } => "dryRunFreed",
