@@ -31,12 +31,13 @@ impl Agent {
             watch.episode = Some(episode);
             let about = About::Signal(watch.signal);
             self.reporter.episode_begins(about, self.state.clock().unix_ms(crossed));
-            self.reporter.tell(Record::ThresholdCrossed {
+            let record = Record::ThresholdCrossed {
                 signal: watch.signal,
                 threshold,
                 available,
                 seen_after_ms: ms(at.since(crossed)),
-            });
+            };
+            self.reporter.tell_at(crossed, record);
         }
         finding
     }
@@ -58,7 +59,7 @@ impl Agent {
             let Some(mut episode) = watch.episode.take() else { continue };
             let signal = watch.signal;
             let timeline = episode.timeline().to_vec();
-            self.reporter.tell(Record::PressureRelieved { signal, available, timeline });
+            self.reporter.tell_at(at, Record::PressureRelieved { signal, available, timeline });
             let about = About::Signal(signal);
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);

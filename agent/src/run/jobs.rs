@@ -106,10 +106,11 @@ impl Agent {
                     by_watchdog: acted.by_watchdog,
                     assumes_freed,
                 };
-                self.reporter.tell(match acted.job.step {
+                let record = match acted.job.step {
                     act::Step::Kill | act::Step::Terminate => Record::Evicted(done),
                     act::Step::Rung(_) => Record::StepTaken(done),
-                });
+                };
+                self.reporter.tell_at(ended.at, record);
             }
             Err(error) => {
                 let target = &acted.job.target;
@@ -232,11 +233,8 @@ impl Agent {
                     episode.note(what, at, Some(departure.key.name.clone()));
                 }
                 let after_ms = ms(at.since(departure.chosen));
-                self.reporter.tell(Record::Terminated {
-                    workload: departure.key.clone(),
-                    outcome,
-                    after_ms,
-                });
+                let workload = departure.key.clone();
+                self.reporter.tell_at(at, Record::Terminated { workload, outcome, after_ms });
             }
         }
     }

@@ -107,7 +107,7 @@ impl Agent {
         for episode in self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut()) {
             episode.note("killed by the kernel's OOM killer", at, Some(who.clone()));
         }
-        self.reporter.tell(Record::OomKill {
+        let record = Record::OomKill {
             comm: kill.victim.clone(),
             pid: kill.pid,
             cgroup,
@@ -116,7 +116,8 @@ impl Agent {
             killed_at: clock.unix_ms(at),
             started_at: clock.unix_ms(started),
             oom_score_adj: kill.oom_score_adj.unwrap_or_default(),
-        });
+        };
+        self.reporter.tell_at(at, record);
         self.state.observe_oom_kill(kill);
     }
 

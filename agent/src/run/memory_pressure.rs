@@ -280,12 +280,13 @@ impl Agent {
                 watch.episode = Some(Episode::of_pressure(now));
                 let about = About::MemoryPressure(watch.rule.cgroup.clone());
                 self.reporter.episode_begins(about, self.state.clock().unix_ms(now));
-                self.reporter.tell(Record::MemoryPressureAboveLimit {
+                let record = Record::MemoryPressureAboveLimit {
                     cgroup: watch.rule.cgroup.clone(),
                     full_avg10,
                     limit: watch.rule.limit,
                     duration: watch.rule.duration,
-                });
+                };
+                self.reporter.tell_at(now, record);
             }
         }
         any

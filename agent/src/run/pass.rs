@@ -125,13 +125,14 @@ impl Agent {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
             episode.note(what, decided, Some(names.join(", ")));
         }
-        self.reporter.tell(Record::Decided {
+        let record = Record::Decided {
             after_ms,
             evict: evictions.iter().copied().cloned().collect(),
             ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking).to_vec(),
             candidates: plan.ranking.len(),
             notes: ebb_journal::notes(plan),
-        });
+        };
+        self.reporter.tell_at(decided, record);
     }
 
     /// The episode that the evictions of `plan` belong to, if it is going on.

@@ -211,7 +211,7 @@ impl Agent {
         }
         // The kernel counts in pages.
         let hard = watch.as_ref().and_then(|watch| watch.hard());
-        self.reporter.tell(Record::ReflexFired {
+        let record = Record::ReflexFired {
             workload: key.clone(),
             killed: shot.killed.clone(),
             skipped: shot.doubted.clone(),
@@ -219,7 +219,8 @@ impl Agent {
             threshold: hard.or(u64::try_from(shot.line).ok()).unwrap_or(0),
             took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),
             seen_after_ms: ebb_journal::ms(Boot::now().since(at)),
-        });
+        };
+        self.reporter.tell_at(at, record);
         if let Some(watch) = watch {
             let episode = watch.episode.get_or_insert_with(|| super::episode::Episode::begin(at));
             let what = if shot.killed.is_empty() {

@@ -297,7 +297,7 @@ impl Agent {
             Ok(()) => Record::Removed { work: outcome.work.clone(), took_ms },
             Err(why) => Record::NotRemoved { work: outcome.work.clone(), why: why.to_string() },
         };
-        self.reporter.tell(record);
+        self.reporter.tell_at(outcome.ended, record);
         let Some(runtime) = &mut self.runtime else { return };
         let Some(collecting) = &mut runtime.collecting else { return };
         match (&outcome.result, &outcome.work) {
