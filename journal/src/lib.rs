@@ -28,6 +28,7 @@ pub mod sink;
 mod subject;
 mod target;
 pub mod text;
+mod threshold;
 mod worded;
 
 pub use guard_band::{Band, GuardBand};
@@ -40,6 +41,7 @@ pub use refusal::{NotDone, Refusal};
 pub use removal::Work;
 pub use sink::{Entry, Sink};
 pub use target::{Payload, Target};
+pub use threshold::InForce;
 pub use worded::Worded;
 
 use std::time::Duration;

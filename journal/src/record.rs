@@ -12,6 +12,7 @@ use crate::losses::Losses;
 use crate::note::PlanNote;
 use crate::refusal::NotDone;
 use crate::removal::Work;
+use crate::threshold::InForce;
 use crate::worded::Worded;
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
@@ -116,7 +117,7 @@ pub enum Record {
         /// What could not be had, and why.
         unavailable: Vec<String>,
         /// Thresholds in force.
-        thresholds: Vec<String>,
+        thresholds: Vec<Worded<InForce>>,
         /// Number of workloads found.
         workloads: usize,
     },
@@ -359,7 +360,7 @@ pub enum Record {
         /// Why not.
         errors: Vec<String>,
         /// Thresholds in force.
-        thresholds: Vec<String>,
+        thresholds: Vec<Worded<InForce>>,
     },
     /// Cgroups of pods were held against the plan, and something was different.
     Cgroups {

@@ -361,9 +361,3 @@ fn reclaimed_from(dir: &std::path::Path) -> (Option<u64>, Option<u64>) {
     let memory = read_once(&dir.join("memory.current")).ok();
     (pages, memory.and_then(|text| text.trim().parse().ok()))
 }
-
-/// A rule for people.
-pub(super) fn rule(rule: &MemoryPressure) -> String {
-    let MemoryPressure { cgroup, limit, duration } = rule;
-    format!("memory pressure of {cgroup}: full avg10 > {limit} for {duration}")
-}

@@ -52,7 +52,7 @@ use crate::store::Memory;
 use anyhow::{Context as _, Result};
 use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
-use ebb_journal::{GuardBand, Record};
+use ebb_journal::{GuardBand, InForce, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{KernelEvent, Lost, Probes};
@@ -225,7 +225,7 @@ struct Agent {
     may_have_lost: bool,
     counted: Option<Boot>,
     missing: Vec<String>,
-    thresholds: Vec<String>,
+    thresholds: Vec<Worded<InForce>>,
     /// `SwapTotal` as last read.
     swap_total: Option<u64>,
     ahead: Option<held_decision::HeldDecision>,

@@ -2,13 +2,12 @@
 
 use super::Agent;
 use super::episode::Episode;
-use super::memory_pressure::rule;
 use super::watch::{Watch, also, need};
 use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::state::Extent;
 use ebb_journal::incident::Decision;
-use ebb_journal::{PlanNote, Record, Worded};
+use ebb_journal::{InForce, PlanNote, Record, Worded};
 use ebb_policy::plan::{
     Action, Evict, Note, PressureState, Strength, ThresholdState, ThresholdStatus,
 };
@@ -36,8 +35,11 @@ impl Agent {
         let before = std::mem::replace(&mut self.history, next);
         self.take_thresholds(&plan, extent);
         if self.thresholds.is_empty() {
-            self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
-            self.thresholds.extend(self.policy.limits.memory_pressure().iter().map(rule));
+            let can_be_met = |status: &&ThresholdStatus| status.state != ThresholdState::Inert;
+            let resolved = plan.thresholds.iter().filter(can_be_met).cloned();
+            let pressures = self.policy.limits.memory_pressure().iter().cloned();
+            let all = resolved.map(InForce::Resolved).chain(pressures.map(InForce::MemoryPressure));
+            self.thresholds = all.map(Worded::from).collect();
         }
         let evictions: Vec<&Evict> = plan.evictions().collect();
         let decided = Boot::now();
@@ -279,29 +281,6 @@ impl Agent {
             notes,
         });
         self.holding = Some(kinds);
-    }
-}
-
-/// A threshold for people; `None` for one that can never be met.
-fn shown(status: &ThresholdStatus) -> Option<String> {
-    let strength = match status.strength {
-        Strength::Hard => "hard",
-        Strength::Soft => "soft",
-    };
-    let signal = status.signal;
-    match (status.state, status.threshold) {
-        (ThresholdState::Inert, _) => None,
-        (_, Some(threshold)) => {
-            let also = status.also_below.as_ref().map(|also| {
-                let bound = also.threshold.as_ref().map_or("?".to_owned(), ToString::to_string);
-                format!(" while {} < {bound}", also.signal)
-            });
-            Some(format!("{signal} < {threshold}{} ({strength})", also.unwrap_or_default()))
-        }
-        (_, None) if signal == Signal::SwapAvailable => Some(format!(
-            "{signal} ({strength}) not observed: there is no swap, so it is never met"
-        )),
-        (_, None) => Some(format!("{signal} ({strength}) not observed")),
     }
 }
 

@@ -5,13 +5,11 @@
 //! ```
 //! What a new configuration changes is the loop's part.
 
-use super::memory_pressure::rule;
 use super::{Agent, Policy};
 use crate::clock::Boot;
 use crate::config::CgroupMode;
-use ebb_journal::Record;
+use ebb_journal::{InForce, Record, Worded};
 use ebb_policy::Limits;
-use ebb_policy::plan::Strength;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,15 +186,10 @@ impl Agent {
 }
 
 /// Thresholds as they are configured: those given as percentages are resolved when the node is next decided on.
-fn configured(limits: &Limits) -> Vec<String> {
-    let shown = limits.thresholds().iter().map(|threshold| {
-        let strength = match threshold.strength() {
-            Strength::Hard => "hard",
-            Strength::Soft => "soft",
-        };
-        format!("{} < {} ({strength})", threshold.signal, threshold.written())
-    });
-    shown.chain(limits.memory_pressure().iter().map(rule)).collect()
+fn configured(limits: &Limits) -> Vec<Worded<InForce>> {
+    let thresholds = limits.thresholds().iter().copied().map(InForce::Configured);
+    let pressures = limits.memory_pressure().iter().cloned().map(InForce::MemoryPressure);
+    thresholds.chain(pressures).map(Worded::from).collect()
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@ use crate::*;
 use ebb_policy::cgroups::Level;
 use ebb_policy::cgroups::compare::{Difference, Kind};
 use ebb_policy::cgroups::orphans::{Action, Orphan};
+use ebb_policy::limits::{MemoryPressure, Threshold, ThresholdValue};
 use ebb_policy::plan::{
-    EventType, Evict, EvictionCause, Note, PodEvent, RankKey, Ranked, Strength,
+    EventType, Evict, EvictionCause, Note, PodEvent, RankKey, Ranked, Strength, ThresholdState,
+    ThresholdStatus,
 };
 use ebb_policy::snapshot::{CgroupId, ProtectedReason, Qos, WorkloadKey};
-use ebb_policy::{Millis, Secs, Signal, StallShare};
+use ebb_policy::{Millis, Quantity, Secs, Signal, StallShare};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -243,6 +245,47 @@ fn difference() -> impl Strategy<Value = Difference> {
     })
 }
 
+fn in_force() -> impl Strategy<Value = Worded<InForce>> {
+    let value = || {
+        prop_oneof![
+            (0_u64..1 << 50).prop_map(|bytes| ThresholdValue::Amount(Quantity::bytes(bytes))),
+            (0_u8..=100).prop_map(|percent| ThresholdValue::Share {
+                share: f32::from(percent) / 100.0,
+                at_most: None
+            }),
+        ]
+    };
+    let threshold = (signal(), value()).prop_map(|(signal, value)| Threshold {
+        signal,
+        list: Strength::Hard,
+        value,
+        grace: Millis(0),
+        min_reclaim: None,
+        also: None,
+        inert: false,
+    });
+    let status = (signal(), any::<Option<u64>>()).prop_map(|(signal, available)| ThresholdStatus {
+        signal,
+        strength: Strength::Soft,
+        state: ThresholdState::Clear,
+        threshold: None,
+        available,
+        by_minimum_reclaim: false,
+        since: None,
+        grace_left: None,
+        also_below: None,
+    });
+    let pressure = (name(), share(), any::<u64>()).prop_map(|(cgroup, limit, duration)| {
+        MemoryPressure { cgroup, limit, duration: Millis(duration) }
+    });
+    prop_oneof![
+        threshold.prop_map(InForce::Configured),
+        status.prop_map(InForce::Resolved),
+        pressure.prop_map(InForce::MemoryPressure),
+    ]
+    .prop_map(Worded::from)
+}
+
 fn losses() -> impl Strategy<Value = Losses> {
     let kinds = vec![
         Loss::Exits,
@@ -401,7 +444,7 @@ fn of_ebb() -> BoxedStrategy<Record> {
     });
     let differences = || vec(difference(), 0..2);
     prop_oneof![
-        (name(), mode, names(), names(), names(), any::<usize>()).prop_map(
+        (name(), mode, names(), names(), vec(in_force(), 0..3), any::<usize>()).prop_map(
             |(version, mode, sources, unavailable, thresholds, workloads)| Record::Started {
                 version,
                 mode,
@@ -415,9 +458,9 @@ fn of_ebb() -> BoxedStrategy<Record> {
             .prop_map(|(records, kinds)| Record::Lost { records, kinds: kinds.into() }),
         any::<u64>().prop_map(|records| Record::Dropped { records }),
         guard_band().prop_map(Record::KubeletThresholds),
-        (any::<bool>(), names(), names()).prop_map(|(accepted, errors, thresholds)| {
-            Record::Reloaded { accepted, errors, thresholds }
-        }),
+        (any::<bool>(), names(), vec(in_force(), 0..3)).prop_map(
+            |(accepted, errors, thresholds)| { Record::Reloaded { accepted, errors, thresholds } }
+        ),
         (vec(written, 0..2), differences(), differences(), names(), option::of(after())).prop_map(
             |(written, remaining, would_write, names, after_ms)| Record::Cgroups {
                 written,

@@ -6,6 +6,7 @@ mod notes;
 mod plain;
 mod ranking;
 mod skipped;
+mod thresholds;
 
 pub use amount::{amount, bytes};
 pub use plain::plain;
@@ -14,12 +15,10 @@ pub use skipped::{protection, reason, skipped};
 
 use crate::guard_band::GuardBand;
 use crate::job::{Method, Mode, Need, Rung, Step};
-use crate::note::PlanNote;
 use crate::record::{Done, Moment, OomConstraint, Outcome, Record};
 use crate::removal::Work;
 use crate::sink::{Entry, Sink};
 use crate::target::Target;
-use crate::worded::Worded;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use std::borrow::Cow;
@@ -90,7 +89,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
                 Mode::Enforce => "enforcing",
             };
             let mut lines = vec![format!("ebb {version} started, {mode}, {workloads} workloads")];
-            lines.push(format!("thresholds: {}", thresholds.join(", ")));
+            lines.push(format!("thresholds: {}", joined(thresholds, ", ")));
             lines.extend(sources.iter().map(|s| format!("source: {s}")));
             lines.extend(unavailable.iter().map(|u| format!("unavailable: {u}")));
             (GREEN, lines)
@@ -141,7 +140,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
         }
         Record::EvictionDeferred { signal, notes } => {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
-            (YELLOW, vec![format!("eviction{signal} deferred: {}", joined(notes))])
+            (YELLOW, vec![format!("eviction{signal} deferred: {}", joined(notes, "; "))])
         }
         Record::Evicted(Done {
             job,
@@ -340,13 +339,14 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             };
             (GREEN, vec![format!("removed {removed}{not} in {took_ms:.0} ms{freed}")])
         }
-        Record::Reloaded { accepted: true, thresholds, .. } => {
-            (GREEN, vec![format!("configuration reloaded, thresholds: {}", thresholds.join(", "))])
-        }
+        Record::Reloaded { accepted: true, thresholds, .. } => (
+            GREEN,
+            vec![format!("configuration reloaded, thresholds: {}", joined(thresholds, ", "))],
+        ),
         Record::Reloaded { accepted: false, errors, thresholds } => {
             let mut lines = vec!["configuration refused, the old one stays:".to_owned()];
             lines.extend(errors.iter().cloned());
-            lines.push(format!("thresholds: {}", thresholds.join(", ")));
+            lines.push(format!("thresholds: {}", joined(thresholds, ", ")));
             (RED, lines)
         }
         Record::Degraded { what } => (YELLOW, vec![what.clone()]),
@@ -428,10 +428,10 @@ pub fn piece(work: &Work) -> String {
     }
 }
 
-/// All notes in one line.
-fn joined(notes: &[Worded<PlanNote>]) -> String {
-    let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
-    notes.join("; ")
+/// All of them in one line, with `between` between them.
+fn joined(all: &[impl ToString], between: &str) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join(between)
 }
 
 /// UTC time of day to the millisecond.

@@ -1,6 +1,7 @@
 //! What records say to people.
 use super::*;
 use crate::guard_band::Band;
+use crate::note::PlanNote;
 use ebb_policy::Time;
 use ebb_policy::plan::Note;
 use ebb_policy::plan::Strength;
