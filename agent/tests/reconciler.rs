@@ -6,8 +6,9 @@ use ebb_agent::cgroups::reconciler::Reconciler;
 use ebb_agent::cgroups::sources::{SeenContainer, SeenPod};
 use ebb_agent::clock::Clock;
 use ebb_agent::config::Config;
-use ebb_agent::report::{Output, Reporter};
+use ebb_agent::report::Reporter;
 use ebb_agent::sense::Roots;
+use ebb_journal::Output;
 use ebb_model::pod::Asked;
 use ebb_policy::cgroups::plan;
 use serde_json::Value;
@@ -101,9 +102,8 @@ impl Case {
         }
         prepare(dir.path())?;
         let (sender, records) = channel();
-        let reporter = move || {
-            Reporter::new(Output::Json, false, Clock::anchored_now(), Box::new(Lines(sender)))
-        };
+        let reporter =
+            move || Reporter::new(Clock::anchored_now(), Output::Json.to(Lines(sender), false));
         let reconciler =
             Reconciler::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, hand, reporter)
                 .map_err(io::Error::other)?;

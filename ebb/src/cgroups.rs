@@ -17,13 +17,13 @@ use ebb_agent::cgroups::systemd::Manager;
 use ebb_agent::cgroups::write::Writer;
 use ebb_agent::clock::Clock;
 use ebb_agent::config::{Beside, Config};
-use ebb_agent::report::cgroups as shown;
-use ebb_agent::report::cgroups::{Dying, Written};
 use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::{CgroupLayout, hierarchies};
 use ebb_agent::sense::manifests::Manifests;
 use ebb_agent::sense::runtime::Reader;
 use ebb_cri::{Deadlines, Endpoint, Runtime};
+use ebb_journal::cgroups::{Dying, Written};
+use ebb_journal::text::cgroups as shown;
 use ebb_policy::cgroups::compare::{Difference, Live};
 use ebb_policy::cgroups::cpu::Curve;
 use ebb_policy::cgroups::orphans::{Action, Orphan};
@@ -378,7 +378,7 @@ fn enforce(args: &EnforceArgs) -> Result<(), Failure> {
             let orphaned = orphaned_pods.iter().map(shown::belongs_to_nobody);
             let notes = plan.notes.iter().map(|note| format!("note: {note}"));
             let lines = lines.into_iter().chain(cleaned_up).chain(orphaned).chain(notes);
-            lines.map(|line| ebb_agent::report::plain(&line).into_owned() + "\n").collect()
+            lines.map(|line| ebb_journal::text::plain(&line).into_owned() + "\n").collect()
         }
     })?;
     let mine_left = left.iter().any(|difference| enforcer.covers(difference));

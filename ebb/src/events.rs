@@ -3,7 +3,7 @@
 use super::{Failure, check_left_out, colour, event_loop};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::clock::{Boot, Clock};
-use ebb_agent::report::Output;
+use ebb_journal::Output;
 use ebb_probes::{KernelEvent, Options, ProbeSet, ProbeState, Probes};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -159,9 +159,9 @@ impl Printer {
     fn print_text(&mut self, event: &KernelEvent) -> io::Result<()> {
         let ms = self.clock.unix_ms(Boot(event.ts_ns()));
         let (dim, reset) = if self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
-        let clock = ebb_agent::report::time_of_day(ms);
+        let clock = ebb_journal::text::time_of_day(ms);
         let line = described(event);
-        writeln!(self.out, "{dim}{clock}{reset} {}", ebb_agent::report::plain(&line))
+        writeln!(self.out, "{dim}{clock}{reset} {}", ebb_journal::text::plain(&line))
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

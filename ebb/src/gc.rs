@@ -6,10 +6,11 @@ use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight};
 use super::{Failure, event_loop, json, takes_escapes};
 use anyhow::{Context as _, anyhow};
-use ebb_agent::act::runtime::{Outcome, RuntimeHand, Work};
-use ebb_agent::report::{self, bytes, piece, plain};
+use ebb_agent::act::runtime::{Outcome, RuntimeHand};
 use ebb_agent::sense::disk::DiskReading;
 use ebb_agent::store::ImageStore;
+use ebb_journal::Work;
+use ebb_journal::text::{bytes, piece, plain};
 use ebb_policy::limits::{Limits, RawEviction};
 use ebb_policy::plan::{Action, Plan, SkipReason, Skipped};
 use ebb_policy::snapshot::Task;
@@ -111,7 +112,7 @@ async fn collect(args: &Args) -> Result<Answer, Failure> {
     sight.snapshot.tasks = Some(vec![task]);
     let (plan, history) = decide(&sight.snapshot, &limits, &sight.history);
     let mut notes = std::mem::take(&mut sight.notes);
-    notes.extend(report::notes(&plan));
+    notes.extend(ebb_journal::notes(&plan).iter().map(ToString::to_string));
     notes.extend(plan.events.iter().map(|event| event.message.clone()));
     let list: Vec<Work> =
         plan.actions.iter().filter_map(Work::of).filter(|work| args.what.is_of(work)).collect();

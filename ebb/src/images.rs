@@ -6,7 +6,7 @@ use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight, ago, short, table};
 use super::{Failure, event_loop, json, warn};
 use anyhow::{Context as _, anyhow};
-use ebb_agent::report::bytes;
+use ebb_journal::text::bytes;
 use ebb_policy::limits::{Limits, RawEviction};
 use ebb_policy::plan::{Action, SkipReason, Subject};
 use ebb_policy::snapshot::{Image, Observation, Task};
@@ -189,6 +189,6 @@ fn skipped(why: &SkipReason) -> String {
         SkipReason::Pinned => "skipped: pinned".into(),
         SkipReason::TooYoung { wait } => format!("skipped: too young for {} s", wait.0),
         SkipReason::EnoughFreed => "skipped: frees nothing that stays not in use".into(),
-        other => format!("skipped: {}", ebb_agent::report::reason(other)),
+        other => format!("skipped: {}", ebb_journal::text::reason(other)),
     }
 }

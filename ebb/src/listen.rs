@@ -2,8 +2,8 @@
 
 use super::Failure;
 use anyhow::{Context as _, anyhow};
-use ebb_agent::report::metrics::Metrics;
 use ebb_http::Answer;
+use ebb_journal::metrics::Metrics;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use std::fmt::Write as _;

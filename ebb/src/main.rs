@@ -29,7 +29,7 @@ mod snapshot;
 mod sockets;
 
 use clap::{Parser, Subcommand};
-use ebb_agent::report;
+use ebb_journal::text::plain;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -159,7 +159,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             if let Some(error) = failure.error() {
                 let text = format!("{error:#}");
-                text.lines().for_each(|line| eprintln!("ebb: {}", report::plain(line)));
+                text.lines().for_each(|line| eprintln!("ebb: {}", plain(line)));
             }
             ExitCode::from(failure.code())
         }
@@ -192,7 +192,7 @@ fn takes_escapes(stream: &impl IsTerminal) -> bool {
 
 /// Says something to people on standard error, beside the answer.
 fn warn(kind: &str, what: &str) {
-    eprintln!("ebb: {kind}: {}", report::plain(what));
+    eprintln!("ebb: {kind}: {}", plain(what));
 }
 
 /// Refuses names of programs that there are not: a typing error must not leave what it was to leave out.

@@ -7,7 +7,7 @@ use super::configured::ConfigArgs;
 use super::{Failure, json};
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_agent::config::{Config, Setting, placed};
-use ebb_agent::report::plain;
+use ebb_journal::text::plain;
 use ebb_policy::limits::ConfigError;
 use ebb_policy::snapshot::SCHEMA_VERSION;
 use ebb_policy::{History, Snapshot, decide};

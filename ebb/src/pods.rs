@@ -6,7 +6,7 @@ use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight, table};
 use super::{Failure, event_loop, json, warn};
 use anyhow::Context as _;
-use ebb_agent::report::bytes;
+use ebb_journal::text::bytes;
 use ebb_policy::snapshot::{ContainerState, State, Workload, WorkloadKind};
 use std::io::Write as _;
 

@@ -6,7 +6,7 @@ use super::plan::{self, Output};
 use super::runtime::RuntimeArgs;
 use super::{Failure, json, snapshot};
 use anyhow::{Context as _, anyhow};
-use ebb_agent::report::{plain, ranked, reason};
+use ebb_journal::text::{plain, ranked, reason};
 use ebb_policy::plan::{Ranked, SkipReason};
 use ebb_policy::snapshot::{State, Workload, WorkloadKey};
 use ebb_policy::{Signal, Snapshot, rank};

@@ -10,22 +10,23 @@ use super::{Failure, check_left_out, colour, event_loop, takes_colour};
 use anyhow::{Context as _, bail};
 use ebb_agent::act::{Mode, protect};
 use ebb_agent::cgroups::reconciler::Reconciler;
-use ebb_agent::clock::Clock;
+use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::config::{self, CgroupMode, Cgroups, Config};
 use ebb_agent::lock::{NodeLock, NotLocked};
 use ebb_agent::privileges::{self, Features};
-use ebb_agent::report::incident::Incidents;
-use ebb_agent::report::journal::entry::Around;
-use ebb_agent::report::journal::{Journal, JournalSink, LogLines};
-use ebb_agent::report::metrics::Metrics;
-use ebb_agent::report::queue::Queue;
 use ebb_agent::report::service::ServiceManager;
-use ebb_agent::report::{Output, Reporter, last_word};
+use ebb_agent::report::{Reporter, last_word};
 use ebb_agent::run::{self, Setup, StartReconciler};
 use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::{CgroupLayout, hierarchies};
 use ebb_agent::sense::psi::Trigger;
 use ebb_agent::sense::sweep::Sweeper;
+use ebb_agent::threads;
+use ebb_journal::Output;
+use ebb_journal::incident::Incidents;
+use ebb_journal::journald::{Entries, Journal, JournalSink, LogLines, Now};
+use ebb_journal::metrics::Metrics;
+use ebb_journal::queue::{Queue, WRITER};
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -97,7 +98,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         Mode::DryRun => None,
     };
     // While privileges are there: a service may be kept from the socket later.
-    let journal = Journal::from_environment(args.output).unwrap_or_else(|why| {
+    let clock = Clock::anchored_now();
+    let now = Now::new(move || clock.time(Boot::now()));
+    let journal = Journal::from_environment(args.output, now).unwrap_or_else(|why| {
         missing.push(format!("fields for entries in the journal: {why}; plain lines are written"));
         None
     });
@@ -137,20 +140,21 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     };
     let confined = privileges::confine(&features, config.seccomp);
     missing.extend(confined.missing);
-    let around = records_to.is_some().then(|| Around::below(layout.v2().unwrap_or(&roots.cgroup)));
+    let cgroup_root = layout.v2().unwrap_or(&roots.cgroup);
+    let entries_below = records_to.is_some().then(|| cgroup_root.to_owned());
     let sink: Box<dyn Write + Send> = match records_to {
         Some(journal) => Box::new(JournalSink::new(journal, io::stdout())),
         None => Box::new(io::stdout()),
     };
-    let (queue, drained) =
-        Queue::start(sink, incidents).context("cannot start the writer of records")?;
+    let (queue, drained) = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
+        .context("cannot start the writer of records")?;
     last_word::tell_after(queue.progress());
     let has_runtime = args.runtime.is_given();
     let metrics = Metrics::new(has_runtime, cluster.is_some());
     if let Some(listener) = listener {
         listen::serve(listener, Arc::clone(&metrics)).map_err(Failure::Failed)?;
     }
-    let reporters = reporters(args.output, around, queue.clone(), metrics);
+    let reporters = reporters(args.output, entries_below, queue.clone(), metrics);
     let reporter = reporters();
     let start_reconciler = reconcilers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
     let reconciler = start_reconciler(&config.cgroups).map_err(|error| {
@@ -324,20 +328,18 @@ fn log_to(journal: Option<Journal>) {
     };
 }
 
-/// What makes reporters whose records go through `queue`; as entries of the journal where there is something `around` them.
+/// What makes reporters whose records go through `queue`: as entries of the journal with paths of cgroups `entries_below` that directory, else as lines.
 fn reporters(
     output: Output,
-    around: Option<Around>,
+    entries_below: Option<PathBuf>,
     queue: Queue,
     metrics: Arc<Metrics>,
 ) -> impl Fn() -> Reporter + Clone + Send + 'static {
     move || {
-        let sink = Box::new(queue.clone());
-        let reporter = Reporter::new(output, colour(), Clock::anchored_now(), sink)
-            .counted_by(Arc::clone(&metrics));
-        match &around {
-            Some(around) => reporter.as_entries(around.clone()),
-            None => reporter,
-        }
+        let sink = match &entries_below {
+            Some(root) => Box::new(Entries::new(output, root, queue.clone())),
+            None => output.to(queue.clone(), colour()),
+        };
+        Reporter::new(Clock::anchored_now(), sink).counted_by(Arc::clone(&metrics))
     }
 }

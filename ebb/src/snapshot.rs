@@ -8,7 +8,7 @@ use super::{Failure, event_loop, warn};
 use anyhow::Context as _;
 use ebb_agent::clock::Boot;
 use ebb_agent::config::Config;
-use ebb_agent::report;
+use ebb_journal::text;
 use ebb_policy::snapshot::Workload;
 use ebb_policy::{Signal, Snapshot};
 use std::cmp::Reverse;
@@ -55,18 +55,18 @@ fn print(snapshot: &Snapshot, form: Form) -> Result<(), Failure> {
 fn lines(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for (signal, seen) in &snapshot.signals {
-        let of = seen.capacity.map(|c| format!(" of {}", report::amount(*signal, c)));
-        let available = report::amount(*signal, seen.available);
+        let of = seen.capacity.map(|c| format!(" of {}", text::amount(*signal, c)));
+        let available = text::amount(*signal, seen.available);
         text += &format!("{signal}: {available}{}\n", of.unwrap_or_default());
     }
     let memory = |w: &Workload| w.stats.as_ref()?.memory?.working_set();
     let mut workloads: Vec<&Workload> = snapshot.workloads.iter().collect();
     workloads.sort_by_key(|w| (Reverse(memory(w)), &w.key));
     for workload in workloads {
-        let size = memory(workload).map(|m| report::amount(Signal::MemoryAvailable, m));
-        let why = workload.protected.map(|p| format!("  protected: {}", report::protection(p)));
+        let size = memory(workload).map(|m| text::amount(Signal::MemoryAvailable, m));
+        let why = workload.protected.map(|p| format!("  protected: {}", text::protection(p)));
         let size = size.unwrap_or_else(|| "not measured".to_owned());
-        let name = report::plain(&workload.key.name);
+        let name = text::plain(&workload.key.name);
         text += &format!("{size:>12}  {name}{}\n", why.unwrap_or_default());
     }
     text

@@ -1,7 +1,7 @@
 //! Any text as an incident record: what can be read is written as the same, and can be decided again.
 #![no_main]
 use ebb_agent::config::Config;
-use ebb_agent::report::incident::Incident;
+use ebb_journal::incident::Incident;
 use ebb_policy::decide;
 use libfuzzer_sys::fuzz_target;
 

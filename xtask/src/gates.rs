@@ -34,6 +34,21 @@ const POLICY_MAY_HAVE: [&str; 17] = [
     "proc-macro2",
     "quote",
 ];
+/// What records and their sinks need nothing of: they are read elsewhere than on the node, and made where nothing may wait.
+const NOT_BELOW_JOURNAL: [&str; 12] = [
+    "aya",
+    "ebb-agent",
+    "ebb-cri",
+    "ebb-kube",
+    "ebb-probes",
+    "k8s-openapi",
+    "kube",
+    "libbpf-rs",
+    "redb",
+    "tokio",
+    "tonic",
+    "zbus",
+];
 const PROC_MACRO_ONLY: [&str; 2] = ["syn", "unicode-ident"];
 
 /// One check: passed, or why not.
@@ -146,6 +161,10 @@ fn boundaries() -> Result<()> {
     }
     let agent = below("ebb-agent", &[])?;
     ensure!(!agent.contains("ebb-kube"), "the node's loop is built without a client of Kubernetes");
+    let journal = below("ebb-journal", &[])?;
+    for name in NOT_BELOW_JOURNAL {
+        ensure!(!journal.contains(name), "whoever reads records back is built without {name}");
+    }
     let files = mentions("libbpf_rs", "ebpf/loader/src")?;
     let modules: BTreeSet<PathBuf> =
         files.iter().map(|f| f.with_extension("")).map(module).collect();

@@ -4,12 +4,12 @@
 //! the process (`cmdline`, `environ`, `maps`): what is asked can be held up by nobody.
 //! It is done when a victim is held ready, before its threshold is crossed; at the crossing only newcomers are asked.
 
-use super::refusal::Refusal;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::custody::Custody;
 use crate::sense::process::is_self;
 use crate::sense::role::{Role, is_sandbox};
+use ebb_journal::Refusal;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;

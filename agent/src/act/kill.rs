@@ -6,11 +6,12 @@
 //!  process ─ SIGKILL ─────────────────────────────┘
 //! ```
 
-use super::ladder::{self, Rung};
+use super::ladder;
 use super::marks::Marks;
 use super::pidfd::PidFd;
 use super::victim::{HeldCgroup, Victim};
 use crate::clock::Boot;
+use ebb_journal::{Method, Rung};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::io;
@@ -24,30 +25,6 @@ const BETWEEN_ROUNDS: Duration = Duration::from_micros(200);
 
 /// Processes signalled per round of that loop.
 const SIGNAL_AT_ONCE: usize = 4096;
-
-/// What was done to a victim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Method {
-    /// SIGKILL to each process held, and one write to `cgroup.kill` for the rest.
-    CgroupKill,
-    /// Frozen, then SIGKILL to each process until none was left or half a second had passed.
-    FreezeAndSignal,
-    /// SIGKILL to one process.
-    Signal,
-    /// SIGTERM to each process: asked to end, SIGKILL follows after the grace period.
-    Terminate,
-    /// `memory.reclaim`.
-    Reclaim,
-    /// `memory.high` was lowered.
-    Throttle,
-    /// `cgroup.freeze`.
-    Freeze,
-    /// A throttle and a freeze were undone.
-    Release,
-    /// Nothing: a dry run.
-    DryRun,
-}
 
 /// The end of a victim, as far as it can be told at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

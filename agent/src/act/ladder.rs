@@ -7,33 +7,10 @@ use super::marks::{Mark, Marks};
 use super::victim::HeldCgroup;
 use crate::sense::file::number_or_max;
 use crate::sense::process::page_size;
-use serde::Serialize;
+use ebb_journal::Rung;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-
-/// One step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Rung {
-    /// Ask the kernel to take this many bytes from it (`memory.reclaim`, Linux 5.19). May block for long.
-    Reclaim {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Slow it down above this many bytes (`memory.high`). May block for long.
-    Throttle {
-        /// Bytes.
-        high: u64,
-    },
-    /// Stop it (`cgroup.freeze`); it is let go again after this long, whatever happens to the loop.
-    Freeze {
-        /// Milliseconds.
-        thaw_after_ms: u64,
-    },
-    /// Undo a throttle and a freeze.
-    Release,
-}
 
 /// Takes one step on a held cgroup.
 pub(super) fn take(held: &HeldCgroup, rung: Rung, marks: &Marks) -> io::Result<()> {

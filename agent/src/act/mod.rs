@@ -12,7 +12,6 @@ pub mod logs;
 mod marks;
 mod pidfd;
 mod prepared;
-mod refusal;
 mod release;
 pub mod runtime;
 mod seat;
@@ -22,10 +21,8 @@ mod victim;
 mod watchdog;
 mod worker;
 
-pub use crate::target::{Payload, Target};
-pub use kill::{Ended, Method};
-pub use ladder::Rung;
-pub use refusal::Refusal;
+pub use ebb_journal::{Job, Method, Mode, Need, NotDone, Payload, Refusal, Rung, Step, Target};
+pub use kill::Ended;
 pub use self_protection::protect;
 pub use standby::{LastResort, Standby};
 pub use victim::members;
@@ -37,127 +34,13 @@ use crate::sense::file::read_once;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use crate::sense::psi;
-use ebb_policy::StallShare;
 use kill::{DryRun, Enforce, Executor};
 use marks::Marks;
 use pidfd::PidFd;
 use prepared::Prepared;
-use serde::Serialize;
 use std::io;
 use std::path::Path;
 use victim::Victim;
-
-/// Whether ebb acts or only says what it would do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Mode {
-    /// Says what it would do.
-    DryRun,
-    /// Does it.
-    Enforce,
-}
-
-/// How a target goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Step {
-    /// At once, with SIGKILL.
-    Kill,
-    /// Asked with SIGTERM; the loop sends [`Step::Kill`] after the grace period.
-    Terminate,
-    /// Not at all: a step before eviction.
-    #[serde(untagged)]
-    Rung(Rung),
-}
-
-/// What must be true of the node for a job to be done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "signal")]
-pub enum Need {
-    /// Available memory is below this many bytes.
-    MemoryBelow {
-        /// The threshold, in bytes.
-        bytes: u64,
-    },
-    /// Swap can take less than this many bytes more.
-    SwapBelow {
-        /// The threshold, in bytes.
-        bytes: u64,
-    },
-    /// Available memory and swap together are below this many bytes.
-    MemoryWithSwapBelow {
-        /// The threshold, in bytes.
-        bytes: u64,
-    },
-    /// Both are below their thresholds: available memory, and swap where there still is any.
-    MemoryAndSwapBelow {
-        /// The threshold on memory, in bytes.
-        bytes: u64,
-        /// The threshold on swap, in bytes.
-        swap: u64,
-    },
-    /// Fewer than this many threads can still be made.
-    PidsBelow {
-        /// The threshold, in threads.
-        count: u64,
-    },
-    /// Memory pressure of a cgroup is above its limit.
-    MemoryPressureAbove {
-        /// Its path from the root of the hierarchy.
-        cgroup: String,
-        /// The limit of `full avg10`, hundredths of a percent.
-        limit: StallShare,
-    },
-}
-
-/// One thing to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Job {
-    /// Tells jobs apart, and orders them.
-    pub number: u64,
-    /// What is to go.
-    pub target: Target,
-    /// How.
-    pub step: Step,
-    /// What justifies it; `None` for what was already begun, which is ended whether or not the pressure lasts.
-    pub need: Option<Need>,
-}
-
-/// Why a job was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum NotDone {
-    /// The target is not to be touched.
-    #[error("not touched: {0}")]
-    Refused(#[from] Refusal),
-    /// The pressure had gone.
-    #[error("not needed any more: {available} available, threshold {threshold}")]
-    NotNeeded {
-        /// What was available, in the need's unit.
-        available: u64,
-        /// What the need asked for.
-        threshold: u64,
-    },
-    /// The memory pressure of the cgroup had gone.
-    #[error("not needed any more: memory pressure of {cgroup} is {full_avg10}, its limit {limit}")]
-    PressureGone {
-        /// The cgroup.
-        cgroup: String,
-        /// Its `full avg10`.
-        full_avg10: StallShare,
-        /// The limit of it.
-        limit: StallShare,
-    },
-    /// Whether the need exists could not be told, and unknown is no reason to kill.
-    #[error("cannot tell whether it is still needed: {0}")]
-    UnknownNeed(#[source] io::Error),
-    /// The thread that was to do it hangs. What comes after it is done by another.
-    #[error("the thread that was to do it hangs")]
-    Hung,
-    /// The kernel refused.
-    #[error("the kernel refused: {0}")]
-    Failed(#[source] io::Error),
-}
 
 /// What became of a job.
 #[derive(Debug)]
@@ -264,30 +147,32 @@ impl Actor {
             Step::Terminate => self.hand.terminate(victim),
             Step::Rung(rung) => self.hand.step(victim, rung, &self.marks),
         }
-        .map_err(NotDone::Failed)
+        .map_err(|error| NotDone::failed(&error))
     }
 
     fn check_need(&mut self, need: &Need) -> Result<(), NotDone> {
-        let unknown = |what: &str| {
-            NotDone::UnknownNeed(io::Error::new(io::ErrorKind::NotFound, what.to_owned()))
-        };
+        let unknown = |what: &str| NotDone::UnknownNeed { why: what.to_owned() };
         let (available, threshold) = match *need {
             Need::MemoryBelow { bytes } => {
-                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let memory =
+                    self.node.read_memory().map_err(|error| NotDone::unknown_need(&error))?;
                 let available = memory.available_by(self.measure);
                 (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
             }
             Need::SwapBelow { bytes } => {
-                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let memory =
+                    self.node.read_memory().map_err(|error| NotDone::unknown_need(&error))?;
                 (memory.swap_available().ok_or_else(|| unknown("no swap is told of"))?, bytes)
             }
             Need::MemoryWithSwapBelow { bytes } => {
-                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let memory =
+                    self.node.read_memory().map_err(|error| NotDone::unknown_need(&error))?;
                 let available = memory.with_swap_available(self.measure);
                 (available.ok_or_else(|| unknown("meminfo lacks what is measured"))?, bytes)
             }
             Need::MemoryAndSwapBelow { bytes, swap } => {
-                let memory = self.node.read_memory().map_err(NotDone::UnknownNeed)?;
+                let memory =
+                    self.node.read_memory().map_err(|error| NotDone::unknown_need(&error))?;
                 match memory.swap_available() {
                     // What is short is not memory as long as swap has room.
                     Some(available) if available >= swap => (available, swap),
@@ -298,12 +183,12 @@ impl Actor {
                 }
             }
             Need::PidsBelow { count } => {
-                let reading = self.node.read().map_err(NotDone::UnknownNeed)?;
+                let reading = self.node.read().map_err(|error| NotDone::unknown_need(&error))?;
                 (reading.pids_available().ok_or_else(|| unknown("no thread count"))?, count)
             }
             Need::MemoryPressureAbove { ref cgroup, limit } => {
                 let path = psi::of_cgroup(&self.roots.cgroup, cgroup);
-                let text = read_once(&path).map_err(NotDone::UnknownNeed)?;
+                let text = read_once(&path).map_err(|error| NotDone::unknown_need(&error))?;
                 let full_avg10 = psi::full_avg10(&text);
                 let full_avg10 = full_avg10.ok_or_else(|| unknown("no pressure is told of"))?;
                 if full_avg10 > limit {
@@ -325,7 +210,8 @@ impl Actor {
 /// # Errors
 /// It is gone, a process in it is protected, or what the kernel says.
 pub fn kill_orphaned(target: &Target, roots: &Roots) -> Result<Ended, NotDone> {
-    let (ended, _) = Enforce.kill(Victim::hold(target, roots)?).map_err(NotDone::Failed)?;
+    let (ended, _) =
+        Enforce.kill(Victim::hold(target, roots)?).map_err(|error| NotDone::failed(&error))?;
     Ok(ended)
 }
 

@@ -10,8 +10,7 @@
 use super::logs;
 use crate::clock::Boot;
 use ebb_cri::{ContainerState, Error, Runtime};
-use ebb_policy::plan::Action;
-use serde::Serialize;
+pub use ebb_journal::Work;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -21,67 +20,6 @@ const UNKNOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// A container that was made less than this long ago and does not run may be about to: the kubelet first makes it and then starts it.
 const MAY_BE_STARTED: Duration = Duration::from_secs(60);
-
-/// One thing to do. It carries everything that doing it takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
-pub enum Work {
-    /// Remove a dead container.
-    RemoveContainer {
-        /// Its id.
-        id: String,
-        /// Stop it first: its state is unknown.
-        stop_first: bool,
-    },
-    /// Stop and remove a sandbox in which nothing runs.
-    RemoveSandbox {
-        /// Its id.
-        id: String,
-    },
-    /// Remove an image that nothing uses.
-    RemoveImage {
-        /// Its id.
-        id: String,
-        /// Bytes that should go with it.
-        expected: u64,
-    },
-    /// Remove a pod's log directory.
-    RemoveLogDir {
-        /// Its path.
-        path: String,
-    },
-    /// Remove a link to a log that is gone.
-    RemoveLogLink {
-        /// Its path.
-        path: String,
-    },
-}
-
-impl Work {
-    /// What a plan's action asks of the runtime or of the log directories; `None` for every other action.
-    #[must_use]
-    pub fn of(action: &Action) -> Option<Self> {
-        match action {
-            Action::RemoveContainer(container) => Some(Self::RemoveContainer {
-                id: container.id.clone(),
-                stop_first: container.kill_first,
-            }),
-            Action::RemoveSandbox(sandbox) => Some(Self::RemoveSandbox { id: sandbox.id.clone() }),
-            Action::RemoveImage(image) => Some(Self::RemoveImage {
-                id: image.id.clone(),
-                expected: image.frees.unwrap_or(image.size),
-            }),
-            Action::RemoveLogDir(dir) => Some(Self::RemoveLogDir { path: dir.path.clone() }),
-            Action::RemoveLogLink(link) => Some(Self::RemoveLogLink { path: link.path.clone() }),
-            Action::Evict(_)
-            | Action::Warn(_)
-            | Action::ReclaimMemory(_)
-            | Action::Throttle(_)
-            | Action::Freeze(_)
-            | Action::Release(_) => None,
-        }
-    }
-}
 
 /// Why a piece of work was not done.
 #[derive(Clone, Debug, thiserror::Error)]

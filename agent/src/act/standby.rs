@@ -2,8 +2,9 @@
 //!
 //! The loop writes it, the watchdog reads it.
 
-use super::{Need, Target};
 use crate::clock::Boot;
+use ebb_journal::metrics::Heartbeat;
+use ebb_journal::{Need, Target};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -76,6 +77,12 @@ impl Standby {
         }
         // The loop may hang while it holds the lock: then there is nothing to be had from it.
         Some((word, self.last_resort.try_lock().ok()?.clone()?))
+    }
+}
+
+impl Heartbeat for Standby {
+    fn has_stopped(&self) -> bool {
+        self.is_silent(Boot::now())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The actor on real processes and fake cgroups.
 use super::*;
 use crate::sense::process::Process;
+use ebb_policy::StallShare;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -70,7 +71,7 @@ fn swap_that_has_room_again_is_a_need_that_has_gone() {
     let none = format!("{LITTLE}SwapTotal: 0 kB\nSwapFree: 0 kB\n");
     let check = |need| actor(&none, Mode::Enforce).1.check_need(need);
     assert!(check(&both).is_ok() && check(&with).is_ok(), "memory alone decides");
-    assert!(matches!(check(&alone), Err(NotDone::UnknownNeed(_))));
+    assert!(matches!(check(&alone), Err(NotDone::UnknownNeed { .. })));
     let enough = format!("{PLENTY}SwapTotal: 1000 kB\nSwapFree: 100 kB\n");
     let acted = actor(&enough, Mode::Enforce).1.check_need(&both);
     assert!(matches!(acted, Err(NotDone::NotNeeded { .. })), "{acted:?}");
@@ -84,7 +85,7 @@ fn memory_pressure_that_has_gone_is_no_reason_to_kill_nor_is_one_that_is_not_tol
     let job =
         || Job { number: 1, target: target.clone(), step: Step::Kill, need: Some(need.clone()) };
     let acted = actor.perform(job());
-    assert!(matches!(acted.result, Err(NotDone::UnknownNeed(_))), "{acted:?}");
+    assert!(matches!(acted.result, Err(NotDone::UnknownNeed { .. })), "{acted:?}");
     fs::create_dir_all(dir.path().join("a/b")).unwrap();
     let says = |avg10: &str| {
         let text = format!("some avg10=99.00 total=1\nfull avg10={avg10} avg60=99.00 total=1\n");
@@ -104,7 +105,7 @@ fn unknown_need_is_no_reason_to_kill() {
     let (mut child, target) = sleeper();
     let (_proc, mut actor) = actor("MemTotal: 1000 kB\n", Mode::Enforce);
     let acted = actor.perform(job(target));
-    assert!(matches!(acted.result, Err(NotDone::UnknownNeed(_))), "{acted:?}");
+    assert!(matches!(acted.result, Err(NotDone::UnknownNeed { .. })), "{acted:?}");
     assert!(child.try_wait().unwrap().is_none());
     end(child);
 }

@@ -2,12 +2,11 @@
 
 use super::guard::Guard;
 use super::pidfd::PidFd;
-use super::refusal::Refusal;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
 use crate::sense::process::Process;
-use crate::target::Target;
+use ebb_journal::{Refusal, Target};
 use ebb_model::ProcessId;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
@@ -186,7 +185,7 @@ fn check_process(process: &Process, proc: &Path) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Payload;
+    use ebb_journal::Payload;
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
     use std::process::{Child, Command};

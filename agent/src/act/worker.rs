@@ -8,7 +8,6 @@
 //! The slow thread also lets go of what it has frozen when the time is over, whether or not the loop still runs.
 //! A quick thread that hangs all the same is taken over from by one that was started beside it: the watchdog sees to that.
 
-use super::ladder::Rung;
 use super::prepared::HELD_FOR;
 use super::release::Releaser;
 use super::seat::{Order, Post, Seat, lock};
@@ -17,6 +16,7 @@ use super::standby::Standby;
 use super::watchdog;
 use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
+use ebb_journal::Rung;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 
 use super::orphans::Ground;
 use super::write::Writer;
-use crate::report::Record;
-use crate::report::cgroups::Dying;
+use ebb_journal::Record;
+use ebb_journal::cgroups::Dying;
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::{Action, Known, Orphan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,9 +53,8 @@ pub(super) struct Cleaned {
 
 impl Cleaned {
     /// The record of it.
-    pub(super) fn record(&self) -> Record<'_> {
+    pub(super) fn into_record(self) -> Record {
         let Self { found, cleaned_up, would_clean_up, empty, dying, reclaimed, errors } = self;
-        let reclaimed = *reclaimed;
         Record::OrphanedPodCgroups {
             found,
             cleaned_up,

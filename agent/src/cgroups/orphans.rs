@@ -6,9 +6,9 @@
 use super::beneath::Beneath;
 use super::write::{NotWritten, Writer};
 use crate::act::{NotDone, Refusal, Target, kill_orphaned};
-use crate::report::cgroups::Dying;
 use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
+use ebb_journal::cgroups::Dying;
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::{Action, Known, Orphan, PodCgroup, STARVED_WEIGHT, orphans};
 use ebb_policy::snapshot::Qos;

@@ -20,10 +20,11 @@ use super::watch::Signs;
 use super::watch::{Notice, Watches};
 use crate::act::Mode;
 use crate::config::{CgroupMode, Cgroups, Dying, OrphanedPods};
-use crate::report::{Record, Reporter};
+use crate::report::Reporter;
 use crate::sense::Roots;
 use crate::sense::manifests::Manifests;
 use anyhow::{Context as _, Result, anyhow};
+use ebb_journal::Record;
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -345,14 +346,14 @@ impl Reconcile {
             self.reported = found;
         }
         if is_news || is_other {
-            reporter.tell(&Record::Cgroups {
-                written: &round.written,
-                created: &round.created,
-                remaining: &round.left,
-                would_write: &round.would_write,
-                would_create: &round.would_create,
+            reporter.tell(Record::Cgroups {
+                written: round.written.clone(),
+                created: round.created.clone(),
+                remaining: round.left.clone(),
+                would_write: round.would_write.clone(),
+                would_create: round.would_create.clone(),
                 errors: trouble,
-                after_ms: noticed.map(|at| crate::report::ms(at.elapsed())),
+                after_ms: noticed.map(|at| ebb_journal::ms(at.elapsed())),
             });
         }
     }
@@ -381,7 +382,7 @@ impl Reconcile {
         let tidied =
             self.cleanup.look(&ground, &self.tree, known.as_ref(), is_planned, may, writer);
         if let Some(tidied) = tidied {
-            reporter.tell(&tidied.record());
+            reporter.tell(tidied.into_record());
         }
     }
 
@@ -439,7 +440,7 @@ impl Reconcile {
             && let Some(why) = &why
         {
             let what = format!("cgroups: no pod cgroup is removed: {why}");
-            reporter.tell(&Record::Degraded { what });
+            reporter.tell(Record::Degraded { what });
         }
         self.hindrance = why;
     }
@@ -450,7 +451,7 @@ impl Reconcile {
             && let Some(what) = &trouble
         {
             let what = format!("cgroups: {what}; the last plan stays in force");
-            reporter.tell(&Record::Degraded { what });
+            reporter.tell(Record::Degraded { what });
         }
         self.trouble = trouble;
     }

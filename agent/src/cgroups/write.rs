@@ -5,8 +5,8 @@
 //! Nothing is written outside the paths that the plan names, and no link is followed.
 
 use super::beneath::{Beneath, open_in};
-use crate::report::cgroups::Written;
 use crate::sense::file::{KeptFile, keyed, number_or_max};
+use ebb_journal::cgroups::Written;
 use ebb_policy::cgroups::compare::agrees;
 use ebb_policy::cgroups::order::{Direction, Write};
 use nix::errno::Errno;

@@ -1,7 +1,7 @@
 //! A configuration held against the machine that it is read on: what can never be enough there, and what nothing feeds there.
 
 use super::{Config, ConfigErrors, Mistake, line_of, tree};
-use crate::human::amount;
+use ebb_journal::text::amount;
 use ebb_policy::limits::{ConfigError, Threshold};
 use ebb_policy::plan::Strength;
 use ebb_policy::{Quantity, Signal};

@@ -7,10 +7,10 @@
 //! Pure but for [`Kubelet::load`]. Thresholds on memory want the larger of twice the kubelet's and 2 % of the node; all others must be above the kubelet's.
 
 use super::{Capacities, Config, Mode, kubelet, read};
+use ebb_journal::{Band, GuardBand};
 use ebb_policy::Signal;
 use ebb_policy::limits::{Limits, RawEviction, Threshold, ThresholdValue};
 use ebb_policy::plan::Strength;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 const MIB: i128 = 1 << 20;
@@ -30,42 +30,6 @@ pub struct Kubelet {
     pub errors: Vec<String>,
     /// The thresholds.
     pub thresholds: Vec<Threshold>,
-}
-
-/// How ebb's thresholds stand to the kubelet's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GuardBand {
-    /// The file that the kubelet's were read from; absent when its defaults are assumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-    /// Why they were not read, with file, key and value.
-    pub errors: Vec<String>,
-    /// Each of the kubelet's thresholds.
-    pub thresholds: Vec<Band>,
-}
-
-/// One threshold of the kubelet, and whether ebb acts before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Band {
-    /// Its signal.
-    pub signal: Signal,
-    /// How it acts.
-    pub strength: Strength,
-    /// Its value, as it would be written.
-    pub kubelet: String,
-    /// The highest of ebb's that acts no later; absent without any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ebb: Option<String>,
-    /// What ebb's is to be; absent when that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub needed: Option<String>,
-    /// Whether it is; null when that is not known.
-    pub has_room: Option<bool>,
-    /// What to write in ebb's file, where there is no room.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub change: Option<String>,
 }
 
 impl Kubelet {
@@ -99,42 +63,6 @@ impl Kubelet {
     /// Those that can be set, which ebb can set too.
     fn compared(&self) -> impl Iterator<Item = &Threshold> {
         self.thresholds.iter().filter(|threshold| is_compared(threshold.signal))
-    }
-}
-
-impl GuardBand {
-    /// The kubelet's thresholds that ebb does not act well before.
-    pub fn overlaps(&self) -> impl Iterator<Item = &Band> {
-        self.thresholds.iter().filter(|band| band.has_room == Some(false))
-    }
-
-    /// Whether the kubelet's thresholds were read, and ebb acts before each.
-    #[must_use]
-    pub fn is_fine(&self) -> bool {
-        self.errors.is_empty() && self.overlaps().next().is_none()
-    }
-
-    /// Where the kubelet's thresholds come from, for people.
-    #[must_use]
-    pub fn source(&self) -> String {
-        self.file.as_ref().map_or_else(
-            || "the kubelet's defaults are assumed".to_owned(),
-            |file| format!("read from {}", file.display()),
-        )
-    }
-}
-
-impl Band {
-    /// How the two stand, for people.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        let Self { signal, kubelet, ebb, needed, .. } = self;
-        let ebb = ebb.as_ref().map_or_else(
-            || "ebb has no threshold that acts in time".to_owned(),
-            |ebb| format!("ebb acts below {ebb}"),
-        );
-        let needed = needed.as_ref().map(|needed| format!("; {needed} is needed"));
-        format!("{signal}: the kubelet acts below {kubelet}, {ebb}{}", needed.unwrap_or_default())
     }
 }
 

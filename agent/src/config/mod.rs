@@ -31,12 +31,13 @@ pub use cgroups::{Beside, CgroupMode, Cgroups, Dying, OrphanedPods};
 pub use contract::Contract;
 pub use error::{ConfigErrors, Mistake};
 pub use explain::Setting;
-pub use guard_band::{Band, GuardBand, Kubelet, guard_band};
+pub use guard_band::{Kubelet, guard_band};
 pub use patterns::Patterns;
 pub use seccomp::Seccomp;
 
 use cgroups::CgroupsDraft;
 use defaults::{also_below, defaults, hard_memory, standalone_thresholds};
+use ebb_journal::GuardBand;
 use ebb_policy::Signal;
 use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction, RawMemoryPressure};
 use globset::Glob;

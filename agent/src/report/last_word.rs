@@ -3,11 +3,11 @@
 //! A thread that is missing is worse than an agent that starts again: without the one that kills, ebb looks alive and kills nobody.
 //! The unit or DaemonSet starts it again; what it had frozen or slowed down is undone at start.
 
-use super::journal::Journal;
-use super::queue::Progress;
-use super::{Output, Record};
 use crate::clock::{Boot, Clock};
 use crate::threads::is_contained;
+use ebb_journal::journald::Journal;
+use ebb_journal::queue::{Progress, WRITER};
+use ebb_journal::{Entry, Output, Record};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -59,15 +59,15 @@ fn end(output: Output, journal: Option<&Journal>, clock: Clock, panic: &PanicHoo
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let text = format!("ebb: thread {thread} panicked at {place}: {what}\n");
     write(io::stderr().as_fd(), text.as_bytes());
-    if thread != "ebb-report"
+    if thread != WRITER
         && let Some(records) = RECORDS.get()
     {
         records.wait(PATIENCE);
     }
-    let record = Record::Panicked { thread, what, place };
-    if !journal.is_some_and(|journal| journal.last_word(&record)) {
-        let line = super::line(output, clock.unix_ms(Boot::now()), &record, false);
-        write(io::stdout().as_fd(), &line);
+    let record = Record::Panicked { thread: thread.to_owned(), what, place };
+    let entry = Entry::new(clock.time(Boot::now()), record);
+    if !journal.is_some_and(|journal| journal.last_word(&entry)) {
+        write(io::stdout().as_fd(), &output.line(&entry));
     }
     // SAFETY: _exit takes an integer and does not return. Nothing is unwound and nothing that others hold is waited for.
     unsafe { libc::_exit(PANICKED) };

@@ -16,8 +16,8 @@ use crate::cluster::{
     Budget, Cluster, ClusterNews, Eviction, NodePod, Order, PodObject, Told, Update, is_a_name,
 };
 use crate::config::Contract;
-use crate::report::Record;
 use crate::state::{Depth, Extent, Manifested};
+use ebb_journal::Record;
 use ebb_policy::plan::Evict;
 use ebb_policy::signal::NodeConditionType;
 use ebb_policy::snapshot::{DisruptionBudget, WorkloadKey};
@@ -169,7 +169,7 @@ impl Agent {
                 });
                 if !std::mem::replace(&mut cluster.is_up, true) {
                     let what = format!("{} pods of this node", cluster.pods.len());
-                    self.reporter.tell(&Record::ApiServer { up: true, what });
+                    self.reporter.tell(Record::ApiServer { up: true, what });
                 }
                 self.tell_of_problems();
                 self.take_pods_over();
@@ -177,7 +177,7 @@ impl Agent {
             ClusterNews::Pods(Update::Broken(why)) => {
                 cluster.is_up = false;
                 let what = format!("pods of this node: {why}; what was told last counts");
-                self.reporter.tell(&Record::ApiServer { up: false, what });
+                self.reporter.tell(Record::ApiServer { up: false, what });
             }
             ClusterNews::Budgets(Update::All(budgets)) => {
                 cluster.budgets = budgets;
@@ -185,12 +185,12 @@ impl Agent {
             }
             ClusterNews::Budgets(Update::Broken(why)) => {
                 let what = format!("disruption budgets: {why}; what was told last of them counts");
-                self.reporter.tell(&Record::Degraded { what });
+                self.reporter.tell(Record::Degraded { what });
             }
             ClusterNews::HasNode(has_node) => {
                 if cluster.has_node.replace(has_node) != Some(has_node) && !has_node {
                     let what = "the API server has no Node of this name: neither conditions nor taints are set, and no pod of this node is found; is --node-name right?";
-                    self.reporter.tell(&Record::Degraded { what: what.to_owned() });
+                    self.reporter.tell(Record::Degraded { what: what.to_owned() });
                 }
             }
             ClusterNews::Deleted(uid) => {
@@ -217,8 +217,8 @@ impl Agent {
                 self.note_told(&told, signal);
                 let took_ms = told.took.as_secs_f64() * 1e3;
                 let name = format!("{}/{}", told.eviction.namespace, told.eviction.name);
-                self.reporter.tell(&Record::EvictionTold {
-                    workload: &WorkloadKey {
+                self.reporter.tell(Record::EvictionTold {
+                    workload: WorkloadKey {
                         name,
                         uid: Some(told.eviction.uid.clone()),
                         ..WorkloadKey::default()
@@ -242,7 +242,7 @@ impl Agent {
                         "pod {}: the API server does not evict it: {why}; the runtime is asked to stop it",
                         asked.key.name
                     );
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                     if self.stop_by_runtime(&uid, asked.grace) {
                         self.tell_of(uid, asked.eviction, None);
                     } else {
@@ -250,7 +250,7 @@ impl Agent {
                     }
                 }
             }
-            ClusterNews::Trouble(what) => self.reporter.tell(&Record::Degraded { what }),
+            ClusterNews::Trouble(what) => self.reporter.tell(Record::Degraded { what }),
         }
     }
 
@@ -267,7 +267,7 @@ impl Agent {
         let wrong = cluster.pods.values().flat_map(|pod| pod.problems(contract));
         let wrong: BTreeSet<String> = wrong.collect();
         for what in wrong.difference(&cluster.problems).cloned() {
-            self.reporter.tell(&Record::Degraded { what });
+            self.reporter.tell(Record::Degraded { what });
         }
         cluster.problems = wrong;
     }
@@ -286,14 +286,14 @@ impl Agent {
         if let Target::Pod { uid, .. } = &asked.target {
             self.state.pods_mut().forget_evicted(uid);
         }
-        self.reporter.tell(&Record::EvictionRefused { workload: &asked.key, why });
+        self.reporter.tell(Record::EvictionRefused { workload: asked.key.clone(), why });
     }
 
     fn give_order(&mut self, order: Order) {
         let Some(cluster) = &self.cluster else { return };
         if !cluster.cluster.give(order) {
             let what = "what the API server is to be told is more than waits for it: some is lost";
-            self.reporter.tell(&Record::Degraded { what: what.to_owned() });
+            self.reporter.tell(Record::Degraded { what: what.to_owned() });
         }
     }
 

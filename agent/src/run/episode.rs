@@ -1,8 +1,8 @@
 //! One stretch of pressure, from the crossing of a threshold until the signal has stayed above it: what is told about it, and what is stored.
 
 use crate::clock::{Boot, Clock};
-use crate::report::incident::{About, DECISIONS, Decision, Incident, SCHEMA_VERSION};
-use crate::report::{Moment, ms};
+use ebb_journal::incident::{About, DECISIONS, Decision, Incident, SCHEMA_VERSION};
+use ebb_journal::{Moment, ms};
 use std::time::Duration;
 
 /// How long a signal must stay above its threshold for the episode to be over: right after a kill it swings.
@@ -65,7 +65,11 @@ impl Episode {
     /// Adds a moment to the timeline.
     pub(super) fn note(&mut self, what: &'static str, at: Boot, detail: Option<String>) {
         if self.moments.len() < MOMENTS {
-            self.moments.push(Moment { what, after_ms: ms(at.since(self.crossed)), detail });
+            self.moments.push(Moment {
+                what: what.into(),
+                after_ms: ms(at.since(self.crossed)),
+                detail,
+            });
         }
     }
 
@@ -141,7 +145,7 @@ impl Episode {
             crossed_at: clock.unix_ms(self.crossed),
             config: config.to_owned(),
             decisions,
-            timeline: self.timeline().iter().map(Into::into).collect(),
+            timeline: self.timeline().to_vec(),
         })
     }
 
@@ -168,7 +172,7 @@ mod tests {
         assert!(!episode.observe(true, false, at(30), "200 MiB"));
         assert!(!episode.observe(true, false, at(31), "200 MiB"));
         assert!(episode.observe(true, false, at(30 + 250), "200 MiB"));
-        let what: Vec<_> = episode.timeline().iter().map(|m| m.what).collect();
+        let what: Vec<_> = episode.timeline().iter().map(|m| m.what.as_ref()).collect();
         let back = "back above the threshold";
         assert_eq!(what, ["threshold crossed", back, "below it again", back]);
     }
@@ -202,7 +206,7 @@ mod tests {
         let mut episode = Episode::begin(at(0));
         episode.note("late", at(9), None);
         episode.note("early", at(3), None);
-        let what: Vec<_> = episode.timeline().iter().map(|m| m.what).collect();
+        let what: Vec<_> = episode.timeline().iter().map(|m| m.what.as_ref()).collect();
         assert_eq!(what, ["threshold crossed", "early", "late"]);
     }
 }

@@ -4,8 +4,8 @@ use super::Agent;
 use super::episode::Episode;
 use super::watch::{Finding, Watch};
 use crate::clock::Boot;
-use crate::report::incident::About;
-use crate::report::{Record, ms};
+use ebb_journal::incident::About;
+use ebb_journal::{Record, ms};
 use ebb_policy::Signal;
 
 impl Agent {
@@ -31,12 +31,13 @@ impl Agent {
             watch.episode = Some(episode);
             let about = About::Signal(watch.signal);
             self.reporter.episode_begins(about, self.state.clock().unix_ms(crossed));
-            self.reporter.tell(&Record::ThresholdCrossed {
+            let record = Record::ThresholdCrossed {
                 signal: watch.signal,
                 threshold,
                 available,
                 seen_after_ms: ms(at.since(crossed)),
-            });
+            };
+            self.reporter.tell_at(crossed, record);
         }
         finding
     }
@@ -51,14 +52,14 @@ impl Agent {
                 || cluster.is_some_and(|cluster| cluster.is_telling_of(watch.signal, at));
             let Some(available) = watch.available else { continue };
             let Some(episode) = &mut watch.episode else { continue };
-            let shown = crate::report::amount(watch.signal, available);
+            let shown = ebb_journal::text::amount(watch.signal, available);
             if !episode.observe(is_above, is_under_way, at, &shown) {
                 continue;
             }
             let Some(mut episode) = watch.episode.take() else { continue };
             let signal = watch.signal;
-            let timeline = episode.timeline();
-            self.reporter.tell(&Record::PressureRelieved { signal, available, timeline });
+            let timeline = episode.timeline().to_vec();
+            self.reporter.tell_at(at, Record::PressureRelieved { signal, available, timeline });
             let about = About::Signal(signal);
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);

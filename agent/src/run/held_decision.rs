@@ -6,8 +6,8 @@
 use super::Agent;
 use super::watch::{Also, Watch};
 use crate::clock::Boot;
-use crate::report::incident::Decision;
 use crate::state::{Depth, Extent};
+use ebb_journal::incident::Decision;
 use ebb_policy::plan::{Evict, Strength};
 use ebb_policy::snapshot::{Observation, Task};
 use ebb_policy::{History, Plan, Signal, decide};

@@ -4,8 +4,8 @@ use super::Agent;
 use super::episodes::of_signal;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
-use crate::report::{Done, Outcome, Record, ms};
 use crate::state::NodeState;
+use ebb_journal::{Done, Outcome, Record, ms};
 use ebb_policy::Signal;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use std::time::Duration;
@@ -22,8 +22,8 @@ impl Agent {
             self.names.remove(&job.number);
             self.state.terminations().fail(&job.target);
             left_alone(&mut self.state, &job.target);
-            let why = "the worker has not kept up".to_owned();
-            self.reporter.tell(&Record::NotDone { job: &job, workload: None, why });
+            let why = NotDone::Behind.into();
+            self.reporter.tell(Record::NotDone { job, workload: None, why });
         }
     }
 
@@ -32,7 +32,7 @@ impl Agent {
         let trouble = self.jobs.trouble();
         if let Some(what) = trouble.clone().filter(|what| self.jobs_trouble.as_ref() != Some(what))
         {
-            self.reporter.tell(&Record::Degraded { what });
+            self.reporter.tell(Record::Degraded { what });
         }
         self.jobs_trouble = trouble;
     }
@@ -48,7 +48,7 @@ impl Agent {
         let what = format!(
             "file descriptors have run out: {not_held} of {all} workloads are not held open but found anew for each reading, which takes longer; raise the hard limit (LimitNOFILE=)"
         );
-        self.reporter.tell(&Record::Degraded { what });
+        self.reporter.tell(Record::Degraded { what });
     }
 
     /// Takes in what became of a job.
@@ -97,8 +97,8 @@ impl Agent {
                     self.state.terminations().note_killed(&acted.job.target, ended.at);
                 }
                 let done = Done {
-                    job: &acted.job,
-                    workload,
+                    job: acted.job.clone(),
+                    workload: workload.cloned(),
                     method: ended.method,
                     after_ms,
                     took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
@@ -106,10 +106,11 @@ impl Agent {
                     by_watchdog: acted.by_watchdog,
                     assumes_freed,
                 };
-                self.reporter.tell(&match acted.job.step {
+                let record = match acted.job.step {
                     act::Step::Kill | act::Step::Terminate => Record::Evicted(done),
                     act::Step::Rung(_) => Record::StepTaken(done),
-                });
+                };
+                self.reporter.tell_at(ended.at, record);
             }
             Err(error) => {
                 let target = &acted.job.target;
@@ -152,18 +153,23 @@ impl Agent {
                         left_alone(&mut self.state, target);
                     }
                     // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
-                    NotDone::UnknownNeed(_) => {
+                    NotDone::UnknownNeed { .. } => {
                         self.state.terminations().fail(target);
                         left_alone(&mut self.state, target);
                     }
-                    NotDone::Failed(_) => self.state.terminations().fail(target),
+                    NotDone::Failed { .. } | NotDone::Behind => {
+                        self.state.terminations().fail(target)
+                    }
                 }
-                let why = error.to_string();
                 if let Some(episode) = episode {
                     let who = told_as(&acted.job.target, workload);
-                    episode.note("not done", Boot::now(), Some(format!("{who}: {why}")));
+                    episode.note("not done", Boot::now(), Some(format!("{who}: {error}")));
                 }
-                self.reporter.tell(&Record::NotDone { job: &acted.job, workload, why });
+                self.reporter.tell(Record::NotDone {
+                    job: acted.job.clone(),
+                    workload: workload.cloned(),
+                    why: error.clone().into(),
+                });
                 if let (Target::Pod { uid, .. }, false) =
                     (&acted.job.target, is_rung || is_on_its_way)
                 {
@@ -227,11 +233,8 @@ impl Agent {
                     episode.note(what, at, Some(departure.key.name.clone()));
                 }
                 let after_ms = ms(at.since(departure.chosen));
-                self.reporter.tell(&Record::Terminated {
-                    workload: &departure.key,
-                    outcome,
-                    after_ms,
-                });
+                let workload = departure.key.clone();
+                self.reporter.tell_at(at, Record::Terminated { workload, outcome, after_ms });
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
-use crate::report::{OomConstraint, Record};
+use ebb_journal::{Loss, Losses, OomConstraint, Record};
 use ebb_policy::snapshot::{CgroupId, OomKill};
 use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit};
 use std::time::Duration;
@@ -107,8 +107,8 @@ impl Agent {
         for episode in self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut()) {
             episode.note("killed by the kernel's OOM killer", at, Some(who.clone()));
         }
-        self.reporter.tell(&Record::OomKill {
-            comm: &kill.victim,
+        let record = Record::OomKill {
+            comm: kill.victim.clone(),
             pid: kill.pid,
             cgroup,
             path,
@@ -116,7 +116,8 @@ impl Agent {
             killed_at: clock.unix_ms(at),
             started_at: clock.unix_ms(started),
             oom_score_adj: kill.oom_score_adj.unwrap_or_default(),
-        });
+        };
+        self.reporter.tell_at(at, record);
         self.state.observe_oom_kill(kill);
     }
 
@@ -147,28 +148,26 @@ impl Agent {
         let Some(lost) = self.probes.as_ref().and_then(|probes| probes.lost().ok()) else { return };
         let records = lost.total().saturating_sub(self.lost.total());
         if records > 0 {
-            let kinds = lost_kinds(&lost, &self.lost);
+            let kinds = losses(&lost, &self.lost).into();
             self.lost = lost;
             self.state.forget_tree();
-            self.reporter.tell(&Record::Lost { records, kinds });
+            self.reporter.tell(Record::Lost { records, kinds });
         }
     }
 }
 
-/// The kinds of records that were lost since `before`, with their numbers.
-fn lost_kinds(now: &Lost, before: &Lost) -> String {
+/// What was lost since `before`, by kind.
+fn losses(now: &Lost, before: &Lost) -> Losses {
     let kinds = [
-        ("exits", now.exits, before.exits),
-        ("OOM kills", now.oom_kills, before.oom_kills),
-        ("memory events", now.memory_events, before.memory_events),
-        ("cgroup changes", now.cgroups, before.cgroups),
-        ("kswapd wakes", now.kswapd_wakes, before.kswapd_wakes),
-        ("corrupt", now.corrupt, before.corrupt),
+        (Loss::Exits, now.exits, before.exits),
+        (Loss::OomKills, now.oom_kills, before.oom_kills),
+        (Loss::MemoryEvents, now.memory_events, before.memory_events),
+        (Loss::CgroupChanges, now.cgroups, before.cgroups),
+        (Loss::KswapdWakes, now.kswapd_wakes, before.kswapd_wakes),
+        (Loss::Corrupt, now.corrupt, before.corrupt),
     ];
-    let lost = kinds.iter().filter(|(_, now, before)| now > before);
-    lost.map(|(name, now, before)| format!("{} {name}", now - before))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let lost = kinds.into_iter().filter(|(_, now, before)| now > before);
+    Losses(lost.map(|(kind, now, before)| (kind, now - before)).collect())
 }
 
 #[cfg(test)]
@@ -179,7 +178,7 @@ mod tests {
     fn only_what_was_lost_since_is_told_by_kind() {
         let before = Lost { exits: 5, cgroups: 7, ..Lost::default() };
         let now = Lost { exits: 5, oom_kills: 1, cgroups: 10, ..Lost::default() };
-        assert_eq!(lost_kinds(&now, &before), "1 OOM kills, 3 cgroup changes");
-        assert_eq!(lost_kinds(&now, &now), "");
+        assert_eq!(losses(&now, &before).to_string(), "1 OOM kills, 3 cgroup changes");
+        assert_eq!(losses(&now, &now).to_string(), "");
     }
 }

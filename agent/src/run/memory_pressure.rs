@@ -9,12 +9,12 @@
 use super::episode::Episode;
 use super::{Agent, BACKSTOP};
 use crate::clock::Boot;
-use crate::report::Record;
-use crate::report::incident::About;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::file::read_once;
 use crate::sense::psi::{self, CGROUP_WINDOW_US, Stall, Trigger};
+use ebb_journal::Record;
+use ebb_journal::incident::About;
 use ebb_policy::StallShare;
 use ebb_policy::limits::MemoryPressure;
 use ebb_policy::plan::PressureGrounds;
@@ -280,12 +280,13 @@ impl Agent {
                 watch.episode = Some(Episode::of_pressure(now));
                 let about = About::MemoryPressure(watch.rule.cgroup.clone());
                 self.reporter.episode_begins(about, self.state.clock().unix_ms(now));
-                self.reporter.tell(&Record::MemoryPressureAboveLimit {
-                    cgroup: &watch.rule.cgroup,
+                let record = Record::MemoryPressureAboveLimit {
+                    cgroup: watch.rule.cgroup.clone(),
                     full_avg10,
                     limit: watch.rule.limit,
                     duration: watch.rule.duration,
-                });
+                };
+                self.reporter.tell_at(now, record);
             }
         }
         any
@@ -305,10 +306,10 @@ impl Agent {
             }
             let Some(mut episode) = watch.episode.take() else { continue };
             watch.victims.clear();
-            let cgroup = &watch.rule.cgroup;
-            let timeline = episode.timeline();
-            self.reporter.tell(&Record::MemoryPressureRelieved { cgroup, full_avg10, timeline });
+            let cgroup = watch.rule.cgroup.clone();
             let about = About::MemoryPressure(cgroup.clone());
+            let timeline = episode.timeline().to_vec();
+            self.reporter.tell(Record::MemoryPressureRelieved { cgroup, full_avg10, timeline });
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);
             incident.into_iter().for_each(|incident| self.queue.store(incident));
@@ -359,10 +360,4 @@ fn reclaimed_from(dir: &std::path::Path) -> (Option<u64>, Option<u64>) {
     });
     let memory = read_once(&dir.join("memory.current")).ok();
     (pages, memory.and_then(|text| text.trim().parse().ok()))
-}
-
-/// A rule for people.
-pub(super) fn rule(rule: &MemoryPressure) -> String {
-    let MemoryPressure { cgroup, limit, duration } = rule;
-    format!("memory pressure of {cgroup}: full avg10 > {limit} for {duration}")
 }

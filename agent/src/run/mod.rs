@@ -37,10 +37,9 @@ use crate::cadence::{LONGEST, SHORTEST};
 use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
 use crate::cluster::{self as api_server, Connect};
-use crate::config::{CgroupMode, Cgroups, Contract, GuardBand};
-use crate::report::queue::{Dropped, Queue};
+use crate::config::{CgroupMode, Cgroups, Contract};
+use crate::report::Reporter;
 use crate::report::service::ServiceManager;
-use crate::report::{Record, Reporter};
 use crate::sense::Roots;
 use crate::sense::host::CgroupLayout;
 use crate::sense::meminfo::Measure;
@@ -52,6 +51,8 @@ use crate::state::rules::Rules;
 use crate::store::Memory;
 use anyhow::{Context as _, Result};
 use cluster::ClusterWatch;
+use ebb_journal::queue::{Dropped, Queue};
+use ebb_journal::{GuardBand, InForce, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits};
 use ebb_probes::{KernelEvent, Lost, Probes};
@@ -224,7 +225,7 @@ struct Agent {
     may_have_lost: bool,
     counted: Option<Boot>,
     missing: Vec<String>,
-    thresholds: Vec<String>,
+    thresholds: Vec<Worded<InForce>>,
     /// `SwapTotal` as last read.
     swap_total: Option<u64>,
     ahead: Option<held_decision::HeldDecision>,
@@ -247,7 +248,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     };
     let standby = Arc::new(Standby::default());
     if let Some(metrics) = setup.reporter.metrics() {
-        metrics.follow(&standby);
+        metrics.follow(standby.clone());
     }
     let mut spares = Vec::new();
     for _ in 0..SPARES {
@@ -402,8 +403,8 @@ impl Agent {
         self.missing.extend(failed);
         self.missing.extend(self.why_nobody_is_ended());
         self.missing.extend(self.pressures.tell_of_missing());
-        self.reporter.tell(&Record::Started {
-            version: env!("CARGO_PKG_VERSION"),
+        self.reporter.tell(Record::Started {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: wakers.mode(),
             sources: wakers
                 .live(self.probes.as_ref())
@@ -415,7 +416,7 @@ impl Agent {
             workloads: self.state.workload_count(),
         });
         if let Some(guard_band) = &self.policy.guard_band {
-            self.reporter.tell(&Record::KubeletThresholds(guard_band));
+            self.reporter.tell(Record::KubeletThresholds(guard_band.clone()));
         }
         let mode = match self.mode {
             Mode::Enforce => "enforcing",
@@ -441,7 +442,7 @@ impl Agent {
                     let what = format!(
                         "kernel events are lost for good ({error}); files are read instead"
                     );
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                 }
                 Event::Disk(reading) => self.on_disk(reading),
                 Event::Runtime(news) => self.on_runtime(*news),
@@ -472,7 +473,7 @@ impl Agent {
                     self.store_open_episodes(why);
                     self.leave_cluster().await;
                     self.tell_of_dropped_records();
-                    self.reporter.tell(&Record::Stopping { why });
+                    self.reporter.tell(Record::Stopping { why: why.to_owned() });
                     return;
                 }
             }
@@ -483,7 +484,7 @@ impl Agent {
             }
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
-                self.reporter.tell(&Record::Degraded { what });
+                self.reporter.tell(Record::Degraded { what });
             }
         }
     }
@@ -509,7 +510,7 @@ impl Agent {
                     format!("{}: cannot undo a throttle or freeze: {error}", path.display())
                 }
             };
-            self.reporter.tell(&Record::Degraded { what });
+            self.reporter.tell(Record::Degraded { what });
         }
     }
 
@@ -549,7 +550,7 @@ impl Agent {
     /// Tells how many records were dropped because their reader did not keep up, as soon as one can be written again.
     fn tell_of_dropped_records(&mut self) {
         let reporter = &mut self.reporter;
-        self.dropped.tell(&self.queue, |records| reporter.tell(&Record::Dropped { records }));
+        self.dropped.tell(&self.queue, |records| reporter.tell(Record::Dropped { records }));
     }
 
     fn on_tick(&mut self) {
@@ -575,7 +576,7 @@ impl Agent {
                 }
                 Err(error) => {
                     let what = format!("cgroups of pods are not reconciled: {error:#}");
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                 }
             },
         }

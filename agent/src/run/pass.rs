@@ -2,13 +2,12 @@
 
 use super::Agent;
 use super::episode::Episode;
-use super::memory_pressure::rule;
 use super::watch::{Watch, also, need};
 use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
-use crate::report::incident::Decision;
-use crate::report::{self, Record};
 use crate::state::Extent;
+use ebb_journal::incident::Decision;
+use ebb_journal::{InForce, PlanNote, Record, Worded};
 use ebb_policy::plan::{
     Action, Evict, Note, PressureState, Strength, ThresholdState, ThresholdStatus,
 };
@@ -36,8 +35,11 @@ impl Agent {
         let before = std::mem::replace(&mut self.history, next);
         self.take_thresholds(&plan, extent);
         if self.thresholds.is_empty() {
-            self.thresholds = plan.thresholds.iter().filter_map(shown).collect();
-            self.thresholds.extend(self.policy.limits.memory_pressure().iter().map(rule));
+            let can_be_met = |status: &&ThresholdStatus| status.state != ThresholdState::Inert;
+            let resolved = plan.thresholds.iter().filter(can_be_met).cloned();
+            let pressures = self.policy.limits.memory_pressure().iter().cloned();
+            let all = resolved.map(InForce::Resolved).chain(pressures.map(InForce::MemoryPressure));
+            self.thresholds = all.map(Worded::from).collect();
         }
         let evictions: Vec<&Evict> = plan.evictions().collect();
         let decided = Boot::now();
@@ -125,13 +127,14 @@ impl Agent {
             let names: Vec<_> = evictions.iter().map(|e| e.workload.name.as_str()).collect();
             episode.note(what, decided, Some(names.join(", ")));
         }
-        self.reporter.tell(&Record::Decided {
+        let record = Record::Decided {
             after_ms,
-            evict: evictions.to_vec(),
-            ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking),
+            evict: evictions.iter().copied().cloned().collect(),
+            ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking).to_vec(),
             candidates: plan.ranking.len(),
-            notes: report::notes(plan),
-        });
+            notes: ebb_journal::notes(plan),
+        };
+        self.reporter.tell_at(decided, record);
     }
 
     /// The episode that the evictions of `plan` belong to, if it is going on.
@@ -210,8 +213,8 @@ impl Agent {
     fn take_step(&mut self, action: &Action, at: Boot) {
         let (workload, rung) = match action {
             Action::Warn(warn) => {
-                self.reporter
-                    .tell(&Record::Warned { workload: &warn.workload, message: &warn.message });
+                let (workload, message) = (warn.workload.clone(), warn.message.clone());
+                self.reporter.tell(Record::Warned { workload, message });
                 return;
             }
             Action::ReclaimMemory(reclaim) => {
@@ -255,7 +258,7 @@ impl Agent {
         local.sort();
         if local != self.local {
             if local.iter().any(|key| !self.local.contains(key)) {
-                self.reporter.tell(&Record::LocalPressure { workloads: local.iter().collect() });
+                self.reporter.tell(Record::LocalPressure { workloads: local.clone() });
             }
             self.local = local;
         }
@@ -272,35 +275,12 @@ impl Agent {
         if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
             return;
         }
-        let notes = why.map(|note| report::note(plan, note)).collect();
-        self.reporter.tell(&Record::EvictionDeferred {
+        let notes = why.map(|note| Worded::from(PlanNote::of(plan, note))).collect();
+        self.reporter.tell(Record::EvictionDeferred {
             signal: plan.handled.as_ref().map(|h| h.signal),
             notes,
         });
         self.holding = Some(kinds);
-    }
-}
-
-/// A threshold for people; `None` for one that can never be met.
-fn shown(status: &ThresholdStatus) -> Option<String> {
-    let strength = match status.strength {
-        Strength::Hard => "hard",
-        Strength::Soft => "soft",
-    };
-    let signal = status.signal;
-    match (status.state, status.threshold) {
-        (ThresholdState::Inert, _) => None,
-        (_, Some(threshold)) => {
-            let also = status.also_below.as_ref().map(|also| {
-                let bound = also.threshold.as_ref().map_or("?".to_owned(), ToString::to_string);
-                format!(" while {} < {bound}", also.signal)
-            });
-            Some(format!("{signal} < {threshold}{} ({strength})", also.unwrap_or_default()))
-        }
-        (_, None) if signal == Signal::SwapAvailable => Some(format!(
-            "{signal} ({strength}) not observed: there is no swap, so it is never met"
-        )),
-        (_, None) => Some(format!("{signal} ({strength}) not observed")),
     }
 }
 
@@ -309,7 +289,7 @@ fn kind(plan: &Plan, note: &Note) -> &'static str {
     match note {
         Note::TerminatingCovers { .. } => "terminatingCovers",
         Note::NoActiveWorkloads => "noActiveWorkloads",
-        Note::NoEvictionCandidates if report::unlisted(plan) > 0 => "unlisted",
+        Note::NoEvictionCandidates if ebb_journal::unlisted(plan) > 0 => "unlisted",
         Note::NoEvictionCandidates => "noEvictionCandidates",
         Note::NotEnough { .. } => "notEnough",
         Note::DryRunFreed { .. } => "dryRunFreed",

@@ -13,12 +13,13 @@
 use super::Agent;
 use crate::act::{self, LastResort, Mode, Need, Step, Target};
 use crate::clock::Boot;
-use crate::report::incident::{About, Decision};
-use crate::report::{Record, amount};
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use ebb_journal::Record;
+use ebb_journal::incident::{About, Decision};
+use ebb_journal::text::amount;
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
@@ -94,7 +95,7 @@ impl Agent {
                 }
                 if armed.is_ok() {
                     if arming.told.as_ref() != Some(target) {
-                        self.reporter.tell(&Record::ReflexArmed { workload: key });
+                        self.reporter.tell(Record::ReflexArmed { workload: key.clone() });
                         arming.told = Some(target.clone());
                     }
                     let (target, key) = (target.clone(), key.clone());
@@ -117,7 +118,7 @@ impl Agent {
             Err(Trouble::Lasting(trouble)) => trouble,
         };
         if arming.trouble.as_ref() != Some(&trouble) {
-            self.reporter.tell(&Record::Degraded { what: format!("the reflex: {trouble}") });
+            self.reporter.tell(Record::Degraded { what: format!("the reflex: {trouble}") });
             arming.trouble = Some(trouble);
         }
     }
@@ -210,15 +211,16 @@ impl Agent {
         }
         // The kernel counts in pages.
         let hard = watch.as_ref().and_then(|watch| watch.hard());
-        self.reporter.tell(&Record::ReflexFired {
-            workload: &key,
-            killed: &shot.killed,
-            skipped: &shot.doubted,
+        let record = Record::ReflexFired {
+            workload: key.clone(),
+            killed: shot.killed.clone(),
+            skipped: shot.doubted.clone(),
             available,
             threshold: hard.or(u64::try_from(shot.line).ok()).unwrap_or(0),
             took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),
-            seen_after_ms: crate::report::ms(Boot::now().since(at)),
-        });
+            seen_after_ms: ebb_journal::ms(Boot::now().since(at)),
+        };
+        self.reporter.tell_at(at, record);
         if let Some(watch) = watch {
             let episode = watch.episode.get_or_insert_with(|| super::episode::Episode::begin(at));
             let what = if shot.killed.is_empty() {

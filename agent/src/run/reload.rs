@@ -5,13 +5,11 @@
 //! ```
 //! What a new configuration changes is the loop's part.
 
-use super::memory_pressure::rule;
 use super::{Agent, Policy};
 use crate::clock::Boot;
 use crate::config::CgroupMode;
-use crate::report::Record;
+use ebb_journal::{InForce, Record, Worded};
 use ebb_policy::Limits;
-use ebb_policy::plan::Strength;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +116,7 @@ impl Agent {
         let is_stuck = self.config.is_stuck(Boot::now());
         if is_stuck && !self.config.told_stuck {
             let what = "the configuration file does not answer (does its mount hang?): the configuration read last stays in force";
-            self.reporter.tell(&Record::Degraded { what: what.into() });
+            self.reporter.tell(Record::Degraded { what: what.into() });
         }
         self.config.told_stuck = is_stuck;
     }
@@ -137,7 +135,7 @@ impl Agent {
                 }
                 // Before the reconciler has a word: what it tells from here on is by the new configuration.
                 let thresholds = configured(&policy.limits);
-                self.reporter.tell(&Record::Reloaded {
+                self.reporter.tell(Record::Reloaded {
                     accepted: true,
                     errors: Vec::new(),
                     thresholds,
@@ -145,7 +143,7 @@ impl Agent {
                 if let Some(guard_band) = &policy.guard_band
                     && policy.guard_band != self.policy.guard_band
                 {
-                    self.reporter.tell(&Record::KubeletThresholds(guard_band));
+                    self.reporter.tell(Record::KubeletThresholds(guard_band.clone()));
                 }
                 self.configure_reconciler(&policy.cgroups);
                 self.watch_memory_pressure(policy.limits.memory_pressure());
@@ -153,10 +151,10 @@ impl Agent {
                 self.policy = policy;
                 self.judge_pods_anew();
                 for what in self.pressures.tell_of_missing() {
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                 }
                 if let Some(what) = self.why_nobody_is_ended() {
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                 }
                 // The look is by the new thresholds: by the old ones it would find no crossing, and the pass would evict without one.
                 self.resolve_thresholds(Boot::now());
@@ -168,7 +166,7 @@ impl Agent {
             Err(errors) => (false, errors),
         };
         let thresholds = configured(&self.policy.limits);
-        self.reporter.tell(&Record::Reloaded { accepted, errors, thresholds });
+        self.reporter.tell(Record::Reloaded { accepted, errors, thresholds });
     }
 }
 
@@ -188,15 +186,10 @@ impl Agent {
 }
 
 /// Thresholds as they are configured: those given as percentages are resolved when the node is next decided on.
-fn configured(limits: &Limits) -> Vec<String> {
-    let shown = limits.thresholds().iter().map(|threshold| {
-        let strength = match threshold.strength() {
-            Strength::Hard => "hard",
-            Strength::Soft => "soft",
-        };
-        format!("{} < {} ({strength})", threshold.signal, threshold.written())
-    });
-    shown.chain(limits.memory_pressure().iter().map(rule)).collect()
+fn configured(limits: &Limits) -> Vec<Worded<InForce>> {
+    let thresholds = limits.thresholds().iter().copied().map(InForce::Configured);
+    let pressures = limits.memory_pressure().iter().cloned().map(InForce::MemoryPressure);
+    thresholds.chain(pressures).map(Worded::from).collect()
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use super::{Agent, Watch};
 use crate::act::runtime::{Outcome, Undone, Work};
 use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
-use crate::report::{Record, ms};
 use crate::state::{Extent, Manifested};
+use ebb_journal::{Record, ms};
 use ebb_policy::plan::{Note, SkipReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
@@ -153,12 +153,12 @@ impl Agent {
         match news {
             News::Up(what) => {
                 self.set_up(true);
-                self.reporter.tell(&Record::Runtime { up: true, what });
+                self.reporter.tell(Record::Runtime { up: true, what });
             }
             News::Down(what) => {
                 self.set_up(false);
                 self.reconciler.iter().for_each(|reconciler| reconciler.pods(None));
-                self.reporter.tell(&Record::Runtime { up: false, what });
+                self.reporter.tell(Record::Runtime { up: false, what });
                 // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
                 self.settle(|collecting| collecting.listed |= collecting.done.is_some());
             }
@@ -194,7 +194,7 @@ impl Agent {
                     runtime.gc_due = Some(now);
                 }
                 if is_new {
-                    self.reporter.tell(&Record::Inventory { sandboxes, containers });
+                    self.reporter.tell(Record::Inventory { sandboxes, containers });
                 }
                 if is_new || is_changed || are_fresh || has_exited {
                     self.look(true);
@@ -208,7 +208,7 @@ impl Agent {
             News::Manifests(found) => {
                 self.state.pods_mut().observe_manifests(Manifested::from(&found));
                 for what in found.problems {
-                    self.reporter.tell(&Record::Degraded { what });
+                    self.reporter.tell(Record::Degraded { what });
                 }
                 // What is left of a deleted pod may go; that is decided on the list that follows these news.
                 if let Some(runtime) = &mut self.runtime {
@@ -232,7 +232,7 @@ impl Agent {
                     self.settle(|collecting| collecting.read = true);
                 }
             }
-            News::Trouble(what) => self.reporter.tell(&Record::Degraded { what }),
+            News::Trouble(what) => self.reporter.tell(Record::Degraded { what }),
         }
     }
 
@@ -279,7 +279,7 @@ impl Agent {
         runtime.follow_up(&collecting, now);
         let left = self.state.disk().available(Signal::ImageFsAvailable);
         let freed = collecting.available.zip(left).filter(|_| collecting.images > 0);
-        self.reporter.tell(&Record::Collected {
+        self.reporter.tell(Record::Collected {
             removed: collecting.removed,
             skipped: collecting.skipped,
             expected: (collecting.images > 0).then_some(collecting.expected),
@@ -294,10 +294,10 @@ impl Agent {
     fn on_done(&mut self, outcome: &Outcome) {
         let took_ms = ms(outcome.ended.since(outcome.begun));
         let record = match &outcome.result {
-            Ok(()) => Record::Removed { work: &outcome.work, took_ms },
-            Err(why) => Record::NotRemoved { work: &outcome.work, why: why.to_string() },
+            Ok(()) => Record::Removed { work: outcome.work.clone(), took_ms },
+            Err(why) => Record::NotRemoved { work: outcome.work.clone(), why: why.to_string() },
         };
-        self.reporter.tell(&record);
+        self.reporter.tell_at(outcome.ended, record);
         let Some(runtime) = &mut self.runtime else { return };
         let Some(collecting) = &mut runtime.collecting else { return };
         match (&outcome.result, &outcome.work) {
@@ -412,7 +412,7 @@ impl Agent {
         if !sandboxes.is_empty() && !runtime.session.give(Task::StopSandboxes(sandboxes)) {
             let what =
                 format!("the sandbox of pod {uid} is not stopped yet: the runtime has not kept up");
-            self.reporter.tell(&Record::Degraded { what });
+            self.reporter.tell(Record::Degraded { what });
         }
     }
 
@@ -461,7 +461,7 @@ impl Agent {
         };
         if !runtime.session.give(Task::Do(list)) {
             let what = "the runtime has not kept up; nothing is removed until it does".to_owned();
-            self.reporter.tell(&Record::Degraded { what });
+            self.reporter.tell(Record::Degraded { what });
             return;
         }
         runtime.collecting = Some(Collecting {
@@ -477,7 +477,7 @@ impl Agent {
             listed: false,
             read: false,
         });
-        self.reporter.tell(&record);
+        self.reporter.tell(record);
     }
 
     /// Asks how much pods take up on disk: often while that may decide who goes, else for pods with limits of their own.

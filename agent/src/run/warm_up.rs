@@ -29,7 +29,9 @@ impl Agent {
             let need = Some(Need::MemoryBelow { bytes: u64::MAX });
             let acted = understudy.perform(Job { number: 0, target, step: Step::Kill, need });
             // One that is protected or has just gone is no fault of the way.
-            if let Err(error @ (NotDone::UnknownNeed(_) | NotDone::Failed(_))) = acted.result {
+            if let Err(error @ (NotDone::UnknownNeed { .. } | NotDone::Failed { .. })) =
+                acted.result
+            {
                 failed.push(format!("ending a workload, as rehearsed at start: {error}"));
             }
         }

@@ -39,7 +39,7 @@ use crate::sense::psi::Stall;
 use crate::sense::runtime::Inventory;
 use crate::sense::sweep::Sweeper;
 use crate::sense::tree::{Tree, container_id};
-use crate::target::{Payload, Target};
+use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};

@@ -14,7 +14,7 @@ use crate::sense::logs::Logs;
 use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::{Figure, PodName, PodSizes};
 use crate::sense::runtime::{ContainerSeen, DiskUsage, Images, Inventory, PodSeen};
-use crate::target::Payload;
+use ebb_journal::Payload;
 use ebb_policy::snapshot::{
     ContainerState, ContainerStats, FsUsage, KernelCounts, LocalLimit, MemoryUsage,
     ProtectedReason, Sandbox, State, Stats, VolumeSpec, VolumeStats, VolumeType, Workload,

@@ -13,7 +13,7 @@
 use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::process::Process;
-use crate::target::Target;
+use ebb_journal::Target;
 use ebb_policy::snapshot::{self, Workload, WorkloadKey};
 use ebb_policy::{Millis, Signal};
 use std::path::Path;
@@ -460,7 +460,7 @@ fn is_gone(target: &Target, proc: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Payload;
+    use ebb_journal::Payload;
     use ebb_policy::snapshot::{MemoryUsage, Stats};
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;

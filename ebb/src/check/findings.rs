@@ -2,8 +2,8 @@
 
 use super::finding::{Finding, Status};
 use super::{Facts, Swap};
-use ebb_agent::report::bytes;
 use ebb_agent::sense::host::CgroupLayout;
+use ebb_journal::text::bytes;
 use ebb_probes::{Fact, Lockdown, Presence, ProbeState};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Whether ebb acts before the kubelet beside it, threshold by threshold. Pure.
 
 use super::finding::{Finding, Status};
-use ebb_agent::config::{Band, GuardBand};
+use ebb_journal::{Band, GuardBand};
 
 /// What the findings on thresholds are about.
 const FIRST: &str = "act before the kubelet";

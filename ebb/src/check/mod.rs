@@ -17,16 +17,18 @@ use super::{Failure, colour, event_loop};
 use anyhow::{Context as _, anyhow};
 use caps::Capability;
 use ebb_agent::config::Seccomp;
-use ebb_agent::config::{Config, GuardBand, Setting};
+use ebb_agent::config::{Config, Setting};
 use ebb_agent::lock::NodeLock;
 use ebb_agent::privileges::Held;
-use ebb_agent::report::{Output, plain};
 use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::{CgroupLayout, Interfaces};
 use ebb_agent::sense::node::NodeSensor;
 use ebb_agent::sense::psi::Trigger;
 use ebb_agent::sense::sweep::Sweeper;
 use ebb_agent::sense::tree::Tree;
+use ebb_journal::GuardBand;
+use ebb_journal::Output;
+use ebb_journal::text::plain;
 use ebb_probes::{
     Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
 };

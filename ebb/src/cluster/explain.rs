@@ -4,7 +4,7 @@ use super::{Name, ShownHold, Target, doubt, hold, name};
 use crate::plan::Output;
 use crate::{Failure, json};
 use anyhow::Context as _;
-use ebb_agent::report::plain;
+use ebb_journal::text::plain;
 use ebb_policy_cluster::{Explanation, Standing, Verdict};
 use serde::Serialize;
 use std::io::Write as _;

@@ -5,7 +5,7 @@ use super::svg::{self, Arrow, Outcome, Shape};
 use super::{Name, ShownHold, Target, hold, name, resource};
 use crate::{Failure, json};
 use anyhow::Context as _;
-use ebb_agent::report::plain;
+use ebb_journal::text::plain;
 use ebb_policy_cluster::{Cascade, Policy, Uid};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ use super::{Name, ShownHold, Source, age, hold, name, resource};
 use crate::plan::Output;
 use crate::{Failure, json};
 use anyhow::Context as _;
-use ebb_agent::report::plain;
+use ebb_journal::text::plain;
 use ebb_policy_cluster::{BadReference, Problem, Stuck, Time};
 use serde::Serialize;
 use std::io::Write as _;

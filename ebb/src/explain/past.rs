@@ -3,8 +3,9 @@
 use crate::{Failure, json};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::cluster::Eviction;
-use ebb_agent::report::incident::{Decision, Incident, SCHEMA_VERSION, TimelineEntry};
 use ebb_agent::store::OutboxFile;
+use ebb_journal::Moment;
+use ebb_journal::incident::{Decision, Incident, SCHEMA_VERSION};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Evict, Handled, Ranked, SkipReason, Subject};
 use ebb_policy::snapshot::{Stats, WorkloadKey};
@@ -52,7 +53,7 @@ pub(super) struct Found {
     /// Who was evicted by this decision.
     pub(super) victims: Vec<String>,
     /// What happened to it then.
-    pub(super) timeline: Vec<TimelineEntry>,
+    pub(super) timeline: Vec<Moment>,
 }
 
 /// An eviction that the API server has not been told of yet.
@@ -169,7 +170,7 @@ fn evict<'a>(decision: &'a Decision, name: &str) -> Option<&'a Evict> {
 }
 
 /// Whether a moment concerns the workload of this name: it is its detail, one of several there, or before what is said of it.
-fn is_about(entry: &TimelineEntry, name: &str) -> bool {
+fn is_about(entry: &Moment, name: &str) -> bool {
     let Some(detail) = &entry.detail else { return false };
     let rest = detail.strip_prefix(name);
     rest.is_some_and(|rest| rest.starts_with([':', ',']))
@@ -182,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_moment_is_about_whom_it_names_and_not_about_a_longer_name() {
-        let entry = |detail: &str| TimelineEntry {
-            what: "killed".to_owned(),
+        let entry = |detail: &str| Moment {
+            what: "killed".into(),
             after_ms: 1.0,
             detail: Some(detail.to_owned()),
         };

@@ -5,7 +5,7 @@ use super::live::{Live, Object, OfSignal, Standing};
 use super::past::{Found, Past, Untold};
 use super::what_if::WhatIf;
 use crate::plan;
-use ebb_agent::report::{amount, bytes, plain, rank_keys, reason};
+use ebb_journal::text::{amount, bytes, plain, rank_keys, reason};
 use ebb_kube::{Time, timestamp};
 use ebb_policy::plan::{Evict, Strength};
 use ebb_policy::snapshot::{Preference, Stats};

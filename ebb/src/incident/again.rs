@@ -5,7 +5,7 @@
 
 use crate::replay::differences;
 use ebb_agent::config::Config;
-use ebb_agent::report::incident::{Decision, Incident};
+use ebb_journal::incident::{Decision, Incident};
 use ebb_policy::{Plan, decide};
 
 /// Differences that are kept of a decision.

@@ -1,7 +1,8 @@
 //! One decision as tables: what was short, who was ranked where and by which key, who was skipped, and what was measured of whom.
 
-use ebb_agent::report::incident::Decision;
-use ebb_agent::report::{amount, bytes, notes, rank_keys, reason, skipped};
+use ebb_journal::incident::Decision;
+use ebb_journal::notes;
+use ebb_journal::text::{amount, bytes, rank_keys, reason, skipped};
 use ebb_policy::plan::{
     Evict, Handled, PressureState, PressureStatus, RankKey, Ranked, SkipReason, Skipped, Strength,
     Subject, ThresholdState, ThresholdStatus,
@@ -270,7 +271,7 @@ pub(super) fn node(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
 
 /// What else the plan says.
 pub(super) fn remarks(plan: &Plan) -> Vec<String> {
-    notes(plan)
+    notes(plan).iter().map(ToString::to_string).collect()
 }
 
 /// A rate of memory.

@@ -12,8 +12,8 @@ mod workloads;
 use super::again::Again;
 use super::page_file::MARK;
 use super::story::{Story, ms};
-use ebb_agent::report::incident::Decision;
-use ebb_agent::report::plain;
+use ebb_journal::incident::Decision;
+use ebb_journal::text::plain;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::fmt::Write as _;
 

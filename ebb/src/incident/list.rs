@@ -3,7 +3,7 @@
 use super::records::Recorded;
 use super::story::{Outcome, Story, moment, ms};
 use crate::runtime::table;
-use ebb_agent::report::plain;
+use ebb_journal::text::plain;
 use serde::Serialize;
 use std::path::Path;
 

@@ -5,7 +5,7 @@
 //!                        ├─► list: a line each      ├─► text: for a terminal      └─► html ─► page_file: written whole or not at all
 //! ```
 //! Everything but `records` and `page_file` is pure, so the same record is the same page.
-//! What a record says is never trusted: names reach people through [`report::plain`](ebb_agent::report::plain), and markup through a library that escapes.
+//! What a record says is never trusted: names reach people through [`text::plain`](ebb_journal::text::plain), and markup through a library that escapes.
 
 mod again;
 mod decision;
@@ -131,7 +131,7 @@ fn html(args: &HtmlArgs) -> Result<(), Failure> {
         return print(&page);
     }
     page_file::write(out, &page, &story.id, args.force)?;
-    print(&format!("{}\n", ebb_agent::report::plain(&out.display().to_string())))
+    print(&format!("{}\n", ebb_journal::text::plain(&out.display().to_string())))
 }
 
 impl OneArgs {

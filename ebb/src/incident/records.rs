@@ -3,7 +3,7 @@
 use crate::{Failure, json};
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_agent::config::Config;
-use ebb_agent::report::incident::{Incident, SCHEMA_VERSION};
+use ebb_journal::incident::{Incident, SCHEMA_VERSION};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

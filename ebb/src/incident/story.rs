@@ -1,6 +1,7 @@
 //! What an incident says as a whole: what was short and when, who was evicted and how soon, and how it ended. Read off its timeline.
 
-use ebb_agent::report::incident::{About, Incident, TimelineEntry, name};
+use ebb_journal::Moment;
+use ebb_journal::incident::{About, Incident, name};
 use ebb_kube::{Time, timestamp};
 use serde::Serialize;
 
@@ -83,7 +84,7 @@ pub(super) struct Short {
 impl<'a> Story<'a> {
     pub(super) fn of(incident: &'a Incident) -> Self {
         let timeline = incident.timeline.as_slice();
-        let first = |names: &[&str]| timeline.iter().find(|m| names.contains(&m.what.as_str()));
+        let first = |names: &[&str]| timeline.iter().find(|m| names.contains(&m.what.as_ref()));
         let mut victims: Vec<&str> = Vec::new();
         for decision in &incident.decisions {
             for evict in decision.plan.evictions() {
@@ -151,7 +152,7 @@ impl<'a> Story<'a> {
     pub(super) fn shortages(&self) -> Vec<Short> {
         let mut found = vec![Short { from: 0.0, to: None }];
         for moment in &self.incident.timeline {
-            let is = |names: &[&str]| names.contains(&moment.what.as_str());
+            let is = |names: &[&str]| names.contains(&moment.what.as_ref());
             let open = found.last_mut().filter(|short| short.to.is_none());
             match open {
                 Some(short) if is(&OVER) => short.to = Some(moment.after_ms),
@@ -196,15 +197,15 @@ fn about(incident: &Incident) -> About {
     }
 }
 
-fn act(timeline: &[TimelineEntry], kinds: &[(&'static str, &'static str)]) -> Option<Act> {
+fn act(timeline: &[Moment], kinds: &[(&'static str, &'static str)]) -> Option<Act> {
     timeline.iter().find_map(|moment| {
         let (what, words) = kinds.iter().find(|(what, _)| moment.what == *what)?;
         Some(Act { what, words, after_ms: moment.after_ms })
     })
 }
 
-fn outcome(timeline: &[TimelineEntry]) -> Outcome {
-    let is = |moment: &TimelineEntry, names: &[&str]| names.contains(&moment.what.as_str());
+fn outcome(timeline: &[Moment]) -> Outcome {
+    let is = |moment: &Moment, names: &[&str]| names.contains(&moment.what.as_ref());
     let last = timeline.iter().rev().find(|m| is(m, &OVER) || is(m, &AGAIN));
     match last {
         Some(moment) if is(moment, &OVER) => Outcome::Relieved { after_ms: moment.after_ms },

@@ -3,8 +3,8 @@
 use super::again::{Again, Other};
 use super::decision;
 use super::story::{Story, ms};
-use ebb_agent::report::incident::Decision;
-use ebb_agent::report::plain;
+use ebb_journal::incident::Decision;
+use ebb_journal::text::plain;
 
 /// Candidates of a ranking that are shown, and members of a group that was skipped.
 const CANDIDATES: usize = 10;

@@ -1,6 +1,6 @@
 //! A plan as lines for people.
 
-use ebb_agent::report;
+use ebb_journal::text;
 use ebb_policy::Plan;
 use ebb_policy::plan::{Action, Evict, RemoveReason, Strength, ThresholdState, ThresholdStatus};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ pub(crate) fn describe(plan: &Plan) -> String {
     let mut lines = String::new();
     let mut say = |line: String| {
         // Writing to a string cannot fail.
-        let _ = writeln!(lines, "{}", report::plain(&line));
+        let _ = writeln!(lines, "{}", text::plain(&line));
     };
     for status in &plan.thresholds {
         say(threshold(status));
@@ -31,17 +31,17 @@ pub(crate) fn describe(plan: &Plan) -> String {
         say("ranking, the first victim first:".to_owned());
     }
     for ranked in &plan.ranking {
-        say(report::ranked(ranked));
+        say(text::ranked(ranked));
     }
     for kept in &plan.skipped {
-        say(report::skipped(kept));
+        say(text::skipped(kept));
     }
     for answer in &plan.admissions {
         let verdict = if answer.admit { "admitted" } else { "refused" };
         let why = answer.message.as_deref().map(|why| format!(": {}", why.trim_end()));
         say(format!("{verdict} {}{}", answer.workload.name, why.unwrap_or_default()));
     }
-    for note in report::notes(plan) {
+    for note in ebb_journal::notes(plan) {
         say(format!("note: {note}"));
     }
     if let Some(wake) = plan.wake_in {
@@ -55,8 +55,7 @@ pub(crate) fn threshold(status: &ThresholdStatus) -> String {
     let ThresholdStatus { signal, strength, state, threshold, available, grace_left, .. } = status;
     let mut line = format!("{signal} ({}): {}", list(*strength), standing(*state));
     if let (Some(threshold), Some(available)) = (threshold, available) {
-        let _ =
-            write!(line, ", threshold {threshold}, {} left", report::amount(*signal, *available));
+        let _ = write!(line, ", threshold {threshold}, {} left", text::amount(*signal, *available));
     }
     if let Some(left) = grace_left {
         let _ = write!(line, ", acts in {left}");

@@ -20,3 +20,25 @@ fn an_episode_whose_memory_is_back_waits_to_tell_the_end_of_its_victim() {
     assert!(has("killed") && has("termination timed out"), "{what:?}");
     agent.stop();
 }
+
+#[test]
+fn the_time_of_a_record_is_when_it_happened_and_not_when_it_was_told() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    let records = agent.stop();
+    let of = |event: &str| records.iter().find(|record| record["event"] == event).unwrap();
+    let crossed = of("thresholdCrossed")["at"].as_u64().unwrap();
+    for event in ["decided", "evicted"] {
+        let record = of(event);
+        let after = record["at"].as_f64().unwrap() - crossed as f64;
+        // Each is told to the millisecond.
+        let since = record["afterMs"].as_f64().unwrap();
+        assert!((after - since).abs() <= 1.0, "{after} ms after the crossing: {record}");
+    }
+}

@@ -28,6 +28,7 @@ mod swap;
 mod telling;
 mod trouble;
 
+use ebb_journal::Entry;
 use fake_node::{FakeNode, PATIENCE, wait_for};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -73,12 +74,20 @@ fn start_as(mut command: Command, node: &FakeNode, config: &Path, extra: &[&str]
     let stdout = BufReader::new(child.stdout.take().unwrap());
     std::thread::spawn(move || {
         for line in stdout.lines().map_while(Result::ok) {
-            let _ = send.send(serde_json::from_str(&line).unwrap());
+            let _ = send.send(read_back(&line));
         }
     });
     let mut agent = Agent { child, lines, seen: Vec::new() };
     agent.wait("started");
     agent
+}
+
+/// A line of records, which clients read as a record and lose nothing of.
+fn read_back(line: &str) -> Value {
+    let told: Value = serde_json::from_str(line).unwrap();
+    let entry: Entry = serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+    assert_eq!(serde_json::to_value(entry).unwrap(), told);
+    told
 }
 
 /// What every run on a fake node is told.

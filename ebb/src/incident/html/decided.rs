@@ -6,7 +6,7 @@ use crate::incident::decision::{
     threshold,
 };
 use crate::incident::story::Story;
-use ebb_agent::report::incident::Decision;
+use ebb_journal::incident::Decision;
 use maud::{Markup, html};
 
 /// Rows of tables of decisions that are not shown at full length, and names of one group.

@@ -3,7 +3,8 @@
 use super::*;
 use crate::json;
 use ebb_agent::config::Config;
-use ebb_agent::report::incident::{Incident, TimelineEntry};
+use ebb_journal::Moment;
+use ebb_journal::incident::Incident;
 use ebb_policy::Signal;
 use scraper::{Html, Selector};
 use std::collections::BTreeSet;
@@ -64,12 +65,12 @@ const ELEMENTS: [&str; 48] = [
 ];
 
 /// A moment.
-pub(in crate::incident) fn entry(what: &str, after_ms: f64, detail: Option<&str>) -> TimelineEntry {
-    TimelineEntry { what: what.to_owned(), after_ms, detail: detail.map(str::to_owned) }
+pub(in crate::incident) fn entry(what: &str, after_ms: f64, detail: Option<&str>) -> Moment {
+    Moment { what: what.to_owned().into(), after_ms, detail: detail.map(str::to_owned) }
 }
 
 /// An incident without a decision.
-pub(in crate::incident) fn incident(timeline: &[TimelineEntry]) -> Incident {
+pub(in crate::incident) fn incident(timeline: &[Moment]) -> Incident {
     Incident {
         schema_version: 1,
         ebb_version: "0.1.0".into(),

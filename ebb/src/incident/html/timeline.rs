@@ -2,7 +2,7 @@
 
 use super::{left_out, said};
 use crate::incident::story::{Short, Story, ms};
-use ebb_agent::report::incident::TimelineEntry;
+use ebb_journal::Moment;
 use maud::{Markup, html};
 
 /// Moments that a picture labels, and that the table lists at most.
@@ -70,7 +70,7 @@ pub(super) fn section(story: &Story<'_>, rows: usize) -> Markup {
 
 impl Window {
     /// All moments; `None` where there are none, or none that can be drawn.
-    fn whole(all: &[TimelineEntry]) -> Option<Self> {
+    fn whole(all: &[Moment]) -> Option<Self> {
         let ends = all.iter().map(|moment| moment.after_ms).filter(|at| at.is_finite());
         let (from, to) = ends.fold((0.0_f64, 0.0_f64), |(from, to), at| (from.min(at), to.max(at)));
         let span = to - from;
@@ -120,7 +120,7 @@ fn closer(story: &Story<'_>, whole: Window) -> Option<Window> {
 }
 
 /// What was decided, done to a victim, or came of it.
-fn is_act(moment: &TimelineEntry) -> bool {
+fn is_act(moment: &Moment) -> bool {
     ["decided", "killed", "terminat", "would be evicted"]
         .iter()
         .any(|word| moment.what.starts_with(word))
@@ -128,16 +128,16 @@ fn is_act(moment: &TimelineEntry) -> bool {
 
 /// A moment in its place.
 struct Flag<'a> {
-    moment: &'a TimelineEntry,
+    moment: &'a Moment,
     x: f64,
     row: usize,
     /// Its text is to the right of its line, else to the left.
     right: bool,
 }
 
-fn flags(all: &[TimelineEntry], window: Window) -> Vec<Flag<'_>> {
+fn flags(all: &[Moment], window: Window) -> Vec<Flag<'_>> {
     let inside = || all.iter().filter(|m| m.after_ms.is_finite() && window.has(m.after_ms));
-    let mut labelled: Vec<&TimelineEntry> = inside().filter(|m| is_act(m)).take(LABELLED).collect();
+    let mut labelled: Vec<&Moment> = inside().filter(|m| is_act(m)).take(LABELLED).collect();
     let rest = inside().filter(|m| !is_act(m));
     let room = LABELLED - labelled.len();
     labelled.extend(rest.take(room));
@@ -146,7 +146,7 @@ fn flags(all: &[TimelineEntry], window: Window) -> Vec<Flag<'_>> {
     let (left, right): (Vec<_>, Vec<_>) =
         labelled.into_iter().map(|m| (m, window.x(m.after_ms))).partition(|(_, x)| *x <= middle);
     // No line crosses a text: to the right the later ones hang deeper, to the left the earlier ones, below those where there is no room beside them.
-    let room = |(moment, x): &(&TimelineEntry, f64)| {
+    let room = |(moment, x): &(&Moment, f64)| {
         let characters = u16::try_from(label(moment).chars().count()).unwrap_or(u16::MAX);
         (*x, CHARACTER * f64::from(characters) + 20.0)
     };
@@ -243,7 +243,7 @@ fn draw(flag: &Flag<'_>, top: f64) -> Markup {
     }
 }
 
-fn label(moment: &TimelineEntry) -> String {
+fn label(moment: &Moment) -> String {
     let detail = moment.detail.as_deref().map(|detail| format!("  {detail}")).unwrap_or_default();
     let text = said(&format!("{}  {}{detail}", ms(moment.after_ms), moment.what));
     if text.chars().count() <= LABEL {

@@ -2,8 +2,8 @@
 
 use super::{left_out, name, said};
 use crate::incident::decision::{Figures, figures, per_second, stalled};
-use ebb_agent::report::bytes;
-use ebb_agent::report::incident::Decision;
+use ebb_journal::incident::Decision;
+use ebb_journal::text::bytes;
 use maud::{Markup, html};
 
 pub(super) fn section(main: Option<(usize, &Decision)>, rows: usize) -> Markup {

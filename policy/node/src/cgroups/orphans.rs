@@ -16,7 +16,11 @@ pub struct PodCgroup {
 
 /// What is to be done about an orphaned pod cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "camelCase")
+)]
 pub enum Action {
     /// What runs in it is killed and it is removed: nothing of the pod is left to wait for.
     Remove,
@@ -37,7 +41,11 @@ pub struct Known {
 
 /// An orphaned pod cgroup, and what is to be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(
+    feature = "json",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "camelCase")
+)]
 pub struct Orphan {
     /// Path below the cgroup mount.
     pub path: String,
@@ -50,7 +58,7 @@ pub struct Orphan {
     /// What is to become of it.
     pub action: Action,
     /// Why it is skipped.
-    #[cfg_attr(feature = "json", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
     pub skipped: Option<String>,
 }
 

@@ -2,11 +2,12 @@
 //!
 //! Planning makes one, acting takes hold of it, records name it; nothing here looks at the node.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
 /// What a plan wants ended, by identity.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Target {
     /// A cgroup and everything below it.
@@ -33,7 +34,7 @@ pub enum Target {
 }
 
 /// The cgroup of one container.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Payload {
     /// Its id.

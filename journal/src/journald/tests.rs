@@ -1,9 +1,8 @@
 //! What entries of the journal hold, how they are framed, and what becomes of those that find no room.
 use super::*;
-use crate::act::{Job, Method, Need, Step, Target};
-use crate::report::Done;
-use crate::report::incident::About;
-use ebb_policy::Signal;
+use crate::job::{Job, Method, Need, Step};
+use crate::record::Done;
+use crate::target::Target;
 use ebb_policy::snapshot::{CgroupId, WorkloadKey};
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -21,7 +20,7 @@ fn fake() -> Fake {
     let path = dir.path().join("socket");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let journal = Journal::open((0, 0), &path, Output::Text).unwrap();
+    let journal = Journal::open((0, 0), &path, Output::Text, Now::new(|| Time(0))).unwrap();
     Fake { dir, socket, journal }
 }
 
@@ -64,8 +63,13 @@ fn fields(mut entry: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
+/// An entry of a record outside every episode.
+fn of_record(output: Output, record: Record) -> Vec<u8> {
+    entry::of_record(output, &Entry::new(Time(0), record), Path::new(""))
+}
+
 fn degraded(what: &str) -> Vec<u8> {
-    entry::of_record(Output::Text, 0, &Record::Degraded { what: what.into() }, &Around::default())
+    of_record(Output::Text, Record::Degraded { what: what.into() })
 }
 
 #[test]
@@ -81,8 +85,8 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     let job = Job { number: 1, target, step: Step::Kill, need };
     let record = |method| {
         Record::Evicted(Done {
-            job: &job,
-            workload: Some(&workload),
+            job: job.clone(),
+            workload: Some(workload.clone()),
             method,
             after_ms: Some(1.0),
             took_us: 2,
@@ -90,10 +94,9 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
             assumes_freed: None,
         })
     };
-    let mut around = Around::below(Path::new("/sys/fs/cgroup"));
-    let about = About::Signal(Signal::MemoryAvailable);
-    around.episodes.push((about, "17-memory.available".into()));
-    let entry = entry::of_record(Output::Text, 0, &record(Method::CgroupKill), &around);
+    let mut entry = Entry::new(Time(0), record(Method::CgroupKill));
+    entry.episodes.push("17-memory.available".into());
+    let entry = entry::of_record(Output::Text, &entry, Path::new("/sys/fs/cgroup"));
     let mut told = fields(&entry);
     let id = told.remove("MESSAGE_ID").unwrap();
     let expected = [
@@ -113,9 +116,9 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     let expected: BTreeMap<_, _> =
         expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     assert_eq!(told, expected);
-    let guide = include_str!("../../../../docs/operating.md");
+    let guide = include_str!("../../../docs/operating.md");
     assert!(guide.contains(&id), "the guide does not name the MESSAGE_ID of evictions, {id}");
-    let dry = entry::of_record(Output::Json, 0, &record(Method::DryRun), &Around::default());
+    let dry = of_record(Output::Json, record(Method::DryRun));
     let dry = fields(&dry);
     assert_eq!((&*dry["EBB_METHOD"], dry.get("MESSAGE_ID")), ("dryRun", None));
     let json: serde_json::Value = serde_json::from_str(&dry["MESSAGE"]).unwrap();
@@ -125,8 +128,8 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
 #[test]
 fn a_name_makes_no_field_of_its_own() {
     let workload = WorkloadKey { name: "web\nPRIORITY=0".into(), ..WorkloadKey::default() };
-    let record = Record::Warned { workload: &workload, message: "it goes first" };
-    let told = fields(&entry::of_record(Output::Text, 0, &record, &Around::default()));
+    let record = Record::Warned { workload, message: "it goes first".into() };
+    let told = fields(&of_record(Output::Text, record));
     assert_eq!(told["EBB_WORKLOAD"], "web\nPRIORITY=0");
     assert_eq!(told["PRIORITY"], "4");
     assert_eq!(told["MESSAGE"], "warned web\\nPRIORITY=0: it goes first");

@@ -1,15 +1,29 @@
 //! Records as lines for people: what happened first, then why.
 
-use super::{Done, Moment, OomConstraint, Outcome, Record, plain};
-use crate::act::runtime::Work;
-use crate::act::{Method, Mode, Need, Rung, Step};
-use crate::config::GuardBand;
-use crate::human::{amount, bytes};
+mod amount;
+pub mod cgroups;
+mod notes;
+mod plain;
+mod ranking;
+mod skipped;
+mod thresholds;
+
+pub use amount::{amount, bytes};
+pub use plain::plain;
+pub use ranking::{rank_keys, ranked};
+pub use skipped::{protection, reason, skipped};
+
+use crate::guard_band::GuardBand;
+use crate::job::{Method, Mode, Need, Rung, Step};
+use crate::record::{Done, Moment, OomConstraint, Outcome, Record};
+use crate::removal::Work;
+use crate::sink::{Entry, Sink};
+use crate::target::Target;
 use ebb_policy::Signal;
-use ebb_policy::plan::{Note, RankKey, Ranked};
-use ebb_policy::snapshot::Preference;
+use ebb_policy::snapshot::WorkloadKey;
+use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
@@ -20,27 +34,54 @@ const RESET: &str = "\x1b[0m";
 /// Candidates of a ranking that are shown.
 const SHOWN: usize = 5;
 
-/// Writes one record as one line, followed by indented ones where there is more to say.
-pub(super) fn write(
-    sink: &mut dyn Write,
-    at_ms: u64,
-    record: &Record<'_>,
+/// Writes entries as lines for people.
+#[derive(Debug)]
+pub struct Text<W> {
+    to: W,
     colour: bool,
-) -> io::Result<()> {
-    let (tint, lines) = lines(record);
-    let clock = time_of_day(at_ms);
+}
+
+impl<W: Write> Text<W> {
+    /// Lines go to `to`, all of an entry with one call of `write`; `colour` only where people look.
+    pub fn new(to: W, colour: bool) -> Self {
+        Self { to, colour }
+    }
+}
+
+impl<W: Write> Sink for Text<W> {
+    fn take(&mut self, entry: &Entry) {
+        if let Err(error) = self.to.write_all(&line(entry, self.colour)) {
+            tracing::debug!(%error, "a record could not be written");
+        }
+    }
+}
+
+/// An entry as one line, followed by indented ones where there is more to say; each ends with a line break.
+#[must_use]
+pub fn line(entry: &Entry, colour: bool) -> Vec<u8> {
+    let (tint, lines) = lines(&entry.record);
+    let clock = time_of_day(entry.at.0);
     let (dim, tint, reset) = if colour { (DIM, tint, RESET) } else { ("", "", "") };
     let mut rest = lines.into_iter();
     let first = rest.next().unwrap_or_default();
-    writeln!(sink, "{dim}{clock}{reset} {tint}{}{reset}", plain(&first))?;
-    for line in rest {
-        writeln!(sink, "{:14}{}", "", plain(&line))?;
+    let mut line = format!("{dim}{clock}{reset} {tint}{}{reset}\n", plain(&first));
+    for more in rest {
+        // Writing to a string cannot fail.
+        let _ = writeln!(line, "{:14}{}", "", plain(&more));
     }
-    Ok(())
+    line.into_bytes()
+}
+
+/// What a record says, without the time; lines are joined by line breaks, and a name with a line break in it stays on its line.
+#[must_use]
+pub fn message(record: &Record) -> String {
+    let (_, lines) = lines(record);
+    let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| plain(line)).collect();
+    lines.join("\n")
 }
 
 /// A colour, and what a record says, line by line.
-pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
+fn lines(record: &Record) -> (&'static str, Vec<String>) {
     match record {
         Record::Started { version, mode, sources, unavailable, thresholds, workloads } => {
             let mode = match mode {
@@ -48,7 +89,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
                 Mode::Enforce => "enforcing",
             };
             let mut lines = vec![format!("ebb {version} started, {mode}, {workloads} workloads")];
-            lines.push(format!("thresholds: {}", thresholds.join(", ")));
+            lines.push(format!("thresholds: {}", joined(thresholds, ", ")));
             lines.extend(sources.iter().map(|s| format!("source: {s}")));
             lines.extend(unavailable.iter().map(|u| format!("unavailable: {u}")));
             (GREEN, lines)
@@ -94,12 +135,12 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             }
             lines.push(format!("ranking of {candidates}:"));
             lines.extend(ranking.iter().take(SHOWN).map(ranked));
-            lines.extend(notes.iter().map(|n| format!("note: {n}")));
+            lines.extend(notes.iter().map(|note| format!("note: {note}")));
             (YELLOW, lines)
         }
         Record::EvictionDeferred { signal, notes } => {
             let signal = signal.map(|s| format!(" on {s}")).unwrap_or_default();
-            (YELLOW, vec![format!("eviction{signal} deferred: {}", notes.join("; "))])
+            (YELLOW, vec![format!("eviction{signal} deferred: {}", joined(notes, "; "))])
         }
         Record::Evicted(Done {
             job,
@@ -109,7 +150,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             assumes_freed,
             ..
         }) => {
-            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
+            let name = name_of(workload.as_ref(), &job.target);
             let signal = match &job.need {
                 Some(Need::PidsBelow { .. }) => Signal::PidAvailable,
                 Some(Need::SwapBelow { .. }) => Signal::SwapAvailable,
@@ -124,13 +165,13 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             (YELLOW, vec![format!("dry run: would evict {name}{after}; {assumed}")])
         }
         Record::StepTaken(Done { job, workload, method: Method::DryRun, after_ms, .. }) => {
-            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
+            let name = name_of(workload.as_ref(), &job.target);
             let step = step_of(job.step);
             (YELLOW, vec![format!("dry run: would {step} {name}{}", after_crossing(*after_ms))])
         }
         Record::Evicted(done) | Record::StepTaken(done) => {
             let Done { job, workload, method, after_ms, took_us, by_watchdog, .. } = done;
-            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
+            let name = name_of(workload.as_ref(), &job.target);
             let (verb, via) = means(*method);
             let by = if *by_watchdog { "the watchdog " } else { "" };
             let after = after_crossing(*after_ms);
@@ -167,7 +208,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             (YELLOW, vec![format!("warned {}: {message}", workload.name)])
         }
         Record::NotDone { job, workload, why } => {
-            let name = workload.map_or_else(|| job.target.to_string(), |key| key.name.clone());
+            let name = name_of(workload.as_ref(), &job.target);
             (YELLOW, vec![format!("skipped {name}: {why}")])
         }
         Record::Terminated { workload, outcome, after_ms } => match outcome {
@@ -199,8 +240,8 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             errors,
             after_ms,
         } => {
-            let mut lines = super::cgroups::round(written, created, remaining, errors, *after_ms);
-            lines.extend(super::cgroups::rehearsed(would_write, would_create));
+            let mut lines = cgroups::round(written, created, remaining, errors, *after_ms);
+            lines.extend(cgroups::rehearsed(would_write, would_create));
             (YELLOW, lines)
         }
         Record::OrphanedPodCgroups {
@@ -212,7 +253,7 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             reclaimed,
             errors,
         } => {
-            let mut lines = super::cgroups::orphaned(found, cleaned_up, dying, errors);
+            let mut lines = cgroups::orphaned(found, cleaned_up, dying, errors);
             lines.extend(would_clean_up.iter().map(|path| format!("dry run: would remove {path}")));
             let empty = empty.iter().map(|path| format!("{path}: empty, and of no container"));
             lines.extend(empty);
@@ -298,13 +339,14 @@ pub(super) fn lines(record: &Record<'_>) -> (&'static str, Vec<String>) {
             };
             (GREEN, vec![format!("removed {removed}{not} in {took_ms:.0} ms{freed}")])
         }
-        Record::Reloaded { accepted: true, thresholds, .. } => {
-            (GREEN, vec![format!("configuration reloaded, thresholds: {}", thresholds.join(", "))])
-        }
+        Record::Reloaded { accepted: true, thresholds, .. } => (
+            GREEN,
+            vec![format!("configuration reloaded, thresholds: {}", joined(thresholds, ", "))],
+        ),
         Record::Reloaded { accepted: false, errors, thresholds } => {
             let mut lines = vec!["configuration refused, the old one stays:".to_owned()];
             lines.extend(errors.iter().cloned());
-            lines.push(format!("thresholds: {}", thresholds.join(", ")));
+            lines.push(format!("thresholds: {}", joined(thresholds, ", ")));
             (RED, lines)
         }
         Record::Degraded { what } => (YELLOW, vec![what.clone()]),
@@ -336,6 +378,11 @@ fn kubelet_thresholds(guard_band: &GuardBand) -> (&'static str, Vec<String>) {
 /// When it was, for people: after the crossing that it answers, where there was one.
 fn after_crossing(after_ms: Option<f64>) -> String {
     after_ms.map(|ms| format!(" {ms:.1} ms after the crossing")).unwrap_or_default()
+}
+
+/// What a target is called: its workload, where that is known.
+fn name_of(workload: Option<&WorkloadKey>, target: &Target) -> String {
+    workload.map_or_else(|| target.to_string(), |key| key.name.clone())
 }
 
 /// What a job does to its workload.
@@ -381,177 +428,10 @@ pub fn piece(work: &Work) -> String {
     }
 }
 
-/// One line of a ranking: the place, the name, and the keys in the order in which they were compared.
-#[must_use]
-pub fn ranked(ranked: &Ranked) -> String {
-    format!("{:>3}. {}  {}", ranked.place, ranked.workload.name, rank_keys(ranked))
-}
-
-/// The keys that placed a candidate, in the order in which they were compared.
-#[must_use]
-pub fn rank_keys(ranked: &Ranked) -> String {
-    let signal = ranked.signal.unwrap_or(Signal::MemoryAvailable);
-    let keys: Vec<_> = ranked.keys.iter().map(|k| rank_key(signal, k)).collect();
-    keys.join(", ")
-}
-
-fn rank_key(signal: Signal, key: &RankKey) -> String {
-    match key {
-        RankKey::Stats { found } => if *found { "measured" } else { "not measured" }.into(),
-        RankKey::ExceedsRequest { exceeds, usage, request } => format!(
-            "uses {} {} its request of {}",
-            amount(signal, *usage),
-            if *exceeds { "above" } else { "within" },
-            amount(signal, *request)
-        ),
-        RankKey::Priority { priority } => format!("priority {priority}"),
-        RankKey::Preference { preference } => match preference {
-            Preference::Prefer => "preferred victim",
-            Preference::Neutral => "no preference",
-            Preference::Avoid => "avoided",
-        }
-        .into(),
-        RankKey::Growth { per_second } => {
-            let sign = if *per_second < 0 { "-" } else { "+" };
-            format!("growth {sign}{}/s", amount(signal, per_second.unsigned_abs()))
-        }
-        RankKey::Filled { added, over, percent } => format!(
-            "wrote {} in the last {over}, {percent} % of what {} lost",
-            amount(signal, *added),
-            filesystem(signal)
-        ),
-        RankKey::Swapped { bytes } => format!("{} swapped out", amount(signal, *bytes)),
-        RankKey::AboveRequest { above } => {
-            let sign = if *above < 0 { "-" } else { "+" };
-            format!("{sign}{} to its request", amount(signal, above.unsigned_abs()))
-        }
-        RankKey::PagesScanned { per_second, percent } => {
-            format!("{per_second} pages scanned a second, {percent} % of those below the cgroup")
-        }
-        RankKey::Processes { count } => format!("{count} processes"),
-        RankKey::Restarted { .. } => "restarted after its eviction".into(),
-    }
-}
-
-/// The filesystem behind a signal on disk, as the kubelet calls it.
-fn filesystem(signal: Signal) -> &'static str {
-    signal.name().split_once('.').map_or(signal.name(), |(filesystem, _)| filesystem)
-}
-
-/// A note, as a sentence, of a plan that handles `signal`.
-pub(super) fn note(note: &Note, signal: Signal) -> String {
-    match note {
-        Note::LocalPressure { workload } => format!("{} is at its own limit", workload.name),
-        Note::Suffers { workload, stall_us } => {
-            format!("{} waits for memory, {} ms a second", workload.name, stall_us / 1000)
-        }
-        Note::Causes { workload, per_second, reclaims } => {
-            let reclaims = reclaims.map(|n| format!(" ({n} direct reclaims a second)"));
-            format!(
-                "{} grows by {}/s meanwhile{}",
-                workload.name,
-                bytes(per_second.unsigned_abs()),
-                reclaims.unwrap_or_default()
-            )
-        }
-        Note::NotShortOfBoth { signal, also, available, threshold } => format!(
-            "{signal} is below its threshold, and {also} is not: {} left of {threshold} that it would have to be below",
-            amount(*also, *available)
-        ),
-        Note::StallWithoutShortage => "tasks wait although nothing is short".into(),
-        Note::NoActiveWorkloads => "no eviction candidates: no workload is active".into(),
-        Note::NoEvictionCandidates => "no eviction candidates: every workload is skipped".into(),
-        Note::TerminatingCovers { expected, need } => {
-            format!(
-                "terminating workloads should free {} of {} needed",
-                amount(signal, *expected),
-                amount(signal, *need)
-            )
-        }
-        Note::DryRunFreed { freed, need } => {
-            format!(
-                "dry run: assumes {} freed by evictions that were not carried out, {} needed",
-                amount(signal, *freed),
-                amount(signal, *need)
-            )
-        }
-        Note::CannotSuffice { wanted, reclaimable } => {
-            format!(
-                "all eviction candidates together free {} of {} needed: only those go that bring the node closer",
-                amount(signal, *reclaimable),
-                amount(signal, *wanted)
-            )
-        }
-        Note::ThresholdOutOfReach { threshold, capacity } => {
-            format!(
-                "the threshold of {} is above the capacity of {}: no eviction can resolve it",
-                amount(signal, *threshold),
-                amount(signal, *capacity)
-            )
-        }
-        Note::EvictionRate { evictions, per_minute } => {
-            format!(
-                "{evictions} evictions within a minute, {per_minute} allowed: only the first candidate of a hard threshold goes"
-            )
-        }
-        Note::Forecast { signal, time_left, error } => {
-            format!("{signal} reaches its threshold in {time_left} (± {error})")
-        }
-        Note::NotEnough { wanted, expected } => {
-            format!(
-                "all eviction candidates together free {} of {} wanted",
-                amount(signal, *expected),
-                amount(signal, *wanted)
-            )
-        }
-        Note::ActiveCacheReclaimable { bytes: n } => {
-            format!("{} of page cache in use is counted as available", bytes(*n))
-        }
-        Note::ActiveCacheNeeded => "page cache in use comes back when reclaimed".into(),
-        Note::ReclaimFirst => "reclaim on the node comes first".into(),
-        Note::ReclaimSufficed => "reclaim on the node was enough".into(),
-        Note::LayersUnknown { images } => {
-            format!("the layers of {images} images are not known; each counts with its full size")
-        }
-        Note::FullSoon { signal, time_left } => format!(
-            "{} is full in {time_left} at the present rate: no reclaim is waited for",
-            filesystem(*signal)
-        ),
-        Note::UsageAwaited { unknown, until } => format!(
-            "eviction deferred: the disk usage of {unknown} candidates has not been measured since the threshold was crossed, and nobody is known to fill {}; waited for until {}",
-            filesystem(signal),
-            time_of_day(until.0)
-        ),
-        Note::UsageNotMeasured { unknown } => format!(
-            "the disk usage of {unknown} candidates could not be measured in time: the last known figures decide"
-        ),
-        Note::PressureAwaitsTermination { cgroup, workload, dry_run: false } => format!(
-            "memory pressure of {cgroup}: eviction deferred until {} has terminated",
-            workload.name
-        ),
-        Note::PressureAwaitsTermination { cgroup, workload, dry_run: true } => format!(
-            "dry run: assumes memory pressure of {cgroup} relieved by the eviction of {}, which was not carried out",
-            workload.name
-        ),
-        Note::PressureWithoutCandidate { cgroup } => format!(
-            "memory pressure of {cgroup}: no eviction candidate below it from which enough memory is reclaimed to matter"
-        ),
-        Note::NoObservation { signal } => format!("{signal} is unavailable"),
-        Note::LayoutUnknown { error } => format!(
-            "the layout of the filesystems is unavailable{}: thresholds on disk are not compared",
-            error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default()
-        ),
-        Note::ContainerFsOverridden { signal } => {
-            format!("the threshold on {signal} follows from that of the filesystem it shares")
-        }
-        Note::MoreCandidates { candidates, listed } => {
-            format!("{listed} of {candidates} candidates are listed")
-        }
-        Note::WaitingForVictims { until } => {
-            format!("waiting for terminating workloads until {}", time_of_day(until.0))
-        }
-        Note::ImageFsFigures { what } => format!("image filesystem: {what}"),
-    }
+/// All of them in one line, with `between` between them.
+fn joined(all: &[impl ToString], between: &str) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join(between)
 }
 
 /// UTC time of day to the millisecond.
@@ -566,106 +446,4 @@ pub fn time_of_day(unix_ms: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Band;
-    use ebb_policy::plan::Strength;
-
-    #[test]
-    fn amounts_have_the_unit_of_their_signal() {
-        assert_eq!(amount(Signal::MemoryAvailable, 1536 << 20), "1.5 GiB");
-        assert_eq!(amount(Signal::MemoryAvailable, 12), "12 B");
-        assert_eq!(amount(Signal::PidAvailable, 2048), "2048");
-        assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
-    }
-
-    #[test]
-    fn what_a_note_counts_has_the_unit_of_the_signal() {
-        let covers = Note::TerminatingCovers { expected: 1036, need: 116 };
-        let said = |signal| note(&covers, signal);
-        assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
-        assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
-    }
-
-    #[test]
-    fn where_ebb_does_not_act_before_the_kubelet_is_told_with_what_to_write() {
-        let band = |signal, has_room, change: Option<&str>| Band {
-            signal,
-            strength: Strength::Hard,
-            kubelet: "10%".into(),
-            ebb: change.map(|_| "9%".into()),
-            needed: Some("more than 10%".into()),
-            has_room,
-            change: change.map(str::to_owned),
-        };
-        let mut guard_band = GuardBand {
-            file: Some("/k.yaml".into()),
-            errors: Vec::new(),
-            thresholds: vec![band(Signal::PidAvailable, Some(true), None)],
-        };
-        let fine = lines(&Record::KubeletThresholds(&guard_band));
-        assert_eq!(fine, ("", vec!["kubelet's thresholds: read from /k.yaml".to_owned()]));
-        guard_band.thresholds.extend([
-            band(Signal::NodeFsAvailable, Some(false), Some("write that")),
-            band(Signal::ImageFsAvailable, None, None),
-        ]);
-        let (colour, said) = lines(&Record::KubeletThresholds(&guard_band));
-        assert_eq!(
-            (colour, &said[1..]),
-            (
-                YELLOW,
-                &[
-                    "ebb does not act first: nodefs.available: the kubelet acts below 10%, ebb acts below 9%; more than 10% is needed; write that".to_owned(),
-                    "not compared, how much there is is not known: imagefs.available: the kubelet acts below 10%, ebb has no threshold that acts in time; more than 10% is needed".to_owned(),
-                ][..]
-            )
-        );
-        let assumed = GuardBand { errors: vec!["why".into()], ..GuardBand::default() };
-        assert_eq!(
-            lines(&Record::KubeletThresholds(&assumed)),
-            (
-                YELLOW,
-                vec![
-                    "kubelet's thresholds: the kubelet's defaults are assumed".to_owned(),
-                    "not read: why".to_owned()
-                ]
-            )
-        );
-        let json = serde_json::to_value(Record::KubeletThresholds(&guard_band)).unwrap();
-        assert_eq!(
-            (&json["event"], &json["file"]),
-            (&"kubeletThresholds".into(), &"/k.yaml".into())
-        );
-        assert!(json["thresholds"][2]["hasRoom"].is_null(), "{json}");
-    }
-
-    #[test]
-    fn an_oom_kill_is_told_with_whose_limit_it_was_and_as_fields() {
-        let kill = |limit| Record::OomKill {
-            comm: "leak",
-            pid: 7,
-            cgroup: Some(42),
-            path: Some("/apps/leak".into()),
-            limit,
-            killed_at: 2000,
-            started_at: 1000,
-            oom_score_adj: 300,
-        };
-        let said = |limit| lines(&kill(limit)).1.concat();
-        let who = "the kernel's OOM killer killed leak (pid 7, oom_score_adj 300) in /apps/leak";
-        assert_eq!(said(OomConstraint::Node), format!("{who}: the node was out of memory"));
-        let limit = OomConstraint::Cgroup { id: 9, path: Some("/apps".into()) };
-        assert_eq!(said(limit.clone()), format!("{who}: /apps was at its limit"));
-        let json = serde_json::to_value(kill(limit)).unwrap();
-        assert_eq!(json["limit"], serde_json::json!({"kind": "cgroup", "id": 9, "path": "/apps"}));
-        assert_eq!((&json["killedAt"], &json["oomScoreAdj"]), (&2000.into(), &300.into()));
-        assert_eq!(OomConstraint::Unknown.for_policy(), None);
-    }
-
-    #[test]
-    fn without_colour_no_escape_is_written() {
-        let mut out = Vec::new();
-        write(&mut out, 3_723_004, &Record::Stopping { why: "SIGTERM" }, false).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "01:02:03.004 stopping: SIGTERM\n");
-    }
-}
+mod tests;

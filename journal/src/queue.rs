@@ -3,13 +3,19 @@
 //! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision.
 //! The queue is bounded: what does not fit is dropped and counted.
 
-use super::incident::{Incident, Incidents};
+use crate::incident::{Incident, Incidents};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// All that the writer's thread does, until every [`Queue`] is gone.
+pub type Writing = Box<dyn FnOnce() + Send>;
+
+/// The name of the thread that writes, for whoever starts it.
+pub const WRITER: &str = "ebb-report";
 
 /// Items that may wait.
 const WAITING: usize = 256;
@@ -69,20 +75,19 @@ impl Dropped {
 pub struct Drained(JoinHandle<()>);
 
 impl Queue {
-    /// Starts the thread that writes lines to `sink` and incidents to `incidents`.
+    /// Has `spawn` start the thread that writes lines to `sink` and incidents to `incidents`.
     ///
     /// # Errors
     /// When no thread can be made.
     pub fn start(
         sink: impl Write + Send + 'static,
         incidents: Option<Incidents>,
+        spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<(Self, Drained)> {
         let (items, inbox) = sync_channel(WAITING);
         let progress = Progress::default();
         let written = Arc::clone(&progress.written);
-        let thread = crate::threads::spawn("ebb-report", move || {
-            write_out(inbox, sink, incidents.as_ref(), &written)
-        })?;
+        let thread = spawn(Box::new(move || write_out(inbox, sink, incidents.as_ref(), &written)))?;
         Ok((Self { items, dropped: Arc::default(), progress }, Drained(thread)))
     }
 
@@ -157,6 +162,10 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    fn spawn(writing: Writing) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().spawn(writing)
+    }
+
     /// A sink that is stuck until it is let go, as a full pipe is.
     struct Stuck(mpsc::Receiver<()>);
 
@@ -174,7 +183,7 @@ mod tests {
     #[test]
     fn a_stuck_reader_holds_nobody_up_and_what_is_dropped_is_counted() {
         let (let_go, stuck) = mpsc::channel();
-        let (mut queue, drained) = Queue::start(Stuck(stuck), None).unwrap();
+        let (mut queue, drained) = Queue::start(Stuck(stuck), None, spawn).unwrap();
         for _ in 0..WAITING * 2 {
             queue.write_all(b"line\n").unwrap();
         }
@@ -188,7 +197,7 @@ mod tests {
     #[test]
     fn what_is_dropped_is_told_once_and_only_when_that_finds_room() {
         let (let_go, stuck) = mpsc::channel();
-        let (mut queue, drained) = Queue::start(Stuck(stuck), None).unwrap();
+        let (mut queue, drained) = Queue::start(Stuck(stuck), None, spawn).unwrap();
         while queue.dropped() < 10 {
             queue.write_all(b"line\n").unwrap();
         }

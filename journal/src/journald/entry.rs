@@ -1,13 +1,13 @@
 //! What an entry of the journal says of a record or a line of the log: its text and its fields. The operating guide lists them.
 
-use crate::act::{Method, Need, Target};
-use crate::report::incident::About;
-use crate::report::{Done, Outcome, Output, Record, line, plain, text};
+use crate::job::Method;
+use crate::output::Output;
+use crate::record::{Done, Outcome, Record};
+use crate::sink::Entry;
+use crate::text;
 use ebb_policy::Signal;
-use ebb_policy::snapshot::WorkloadKey;
 use serde::Serialize;
-use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tracing::{Level, Metadata};
 
 /// Importance as syslog(3) has it.
@@ -25,74 +25,53 @@ enum Priority {
 /// The field of the text, which every entry begins with.
 const MESSAGE: &[u8] = b"MESSAGE\n";
 
-/// What an entry says beside its record.
-#[derive(Clone, Debug, Default)]
-pub struct Around {
-    /// What paths of cgroups are told without.
-    cgroup_root: PathBuf,
-    /// Episodes of pressure that are going on, by the names of their incident records.
-    pub(in crate::report) episodes: Vec<(About, String)>,
-}
-
-impl Around {
-    /// Without an episode, on a node whose cgroups are below `cgroup_root`.
-    #[must_use]
-    pub fn below(cgroup_root: &Path) -> Self {
-        Self { cgroup_root: cgroup_root.to_owned(), episodes: Vec::new() }
-    }
-}
-
-/// An entry for a record.
+/// The entry of the journal that `entry` makes, with its text in the form `output` and paths of cgroups told without `cgroup_root`.
 #[must_use]
-pub fn of_record(output: Output, at_ms: u64, record: &Record<'_>, around: &Around) -> Vec<u8> {
+pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
+    let record = &entry.record;
     let message = match output {
-        Output::Text => {
-            let (_, lines) = text::lines(record);
-            // A name with a line break in it stays on its line.
-            let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| plain(line)).collect();
-            lines.join("\n").into_bytes()
-        }
-        Output::Json => line(output, at_ms, record, false),
+        Output::Text => text::message(record).into_bytes(),
+        Output::Json => output.line(entry),
     };
-    let mut entry = Entry::new(&message, priority(record));
-    entry.push("EBB_EVENT", &word(record, Some("event")));
-    entry.push_some("MESSAGE_ID", message_id(record));
-    for (_, episode) in &around.episodes {
-        entry.push("EBB_EPISODE", episode);
+    let mut fields = Fields::new(&message, priority(record));
+    fields.push("EBB_EVENT", &word(record, Some("event")));
+    fields.push_some("MESSAGE_ID", message_id(record));
+    for episode in &entry.episodes {
+        fields.push("EBB_EPISODE", episode);
     }
-    entry.push_some("EBB_SIGNAL", signal(record).map(Signal::name));
-    for workload in workloads(record) {
-        entry.push("EBB_WORKLOAD", &workload.name);
-        entry.push_some("EBB_POD_UID", workload.uid.as_deref());
-        entry.push_some("EBB_CGROUP_ID", workload.cgroup.map(|id| id.0.to_string()).as_deref());
-        entry.push_some("EBB_PID", workload.process.map(|id| id.pid.to_string()).as_deref());
+    fields.push_some("EBB_SIGNAL", record.signal().map(Signal::name));
+    for workload in record.workloads() {
+        fields.push("EBB_WORKLOAD", &workload.name);
+        fields.push_some("EBB_POD_UID", workload.uid.as_deref());
+        fields.push_some("EBB_CGROUP_ID", workload.cgroup.map(|id| id.0.to_string()).as_deref());
+        fields.push_some("EBB_PID", workload.process.map(|id| id.pid.to_string()).as_deref());
     }
-    for path in cgroups(record) {
-        let path = path.strip_prefix(&around.cgroup_root).unwrap_or(path);
-        entry.push("EBB_CGROUP", &Path::new("/").join(path).to_string_lossy());
+    for path in record.cgroups() {
+        let path = path.strip_prefix(cgroup_root).unwrap_or(path);
+        fields.push("EBB_CGROUP", &Path::new("/").join(path).to_string_lossy());
     }
     if let Record::Evicted(Done { method, .. }) | Record::StepTaken(Done { method, .. }) = record {
-        entry.push("EBB_METHOD", &word(method, None));
+        fields.push("EBB_METHOD", &word(method, None));
     }
     if let Record::NotDone { why, .. } = record {
-        entry.push("EBB_WHY", why);
+        fields.push("EBB_WHY", &why.to_string());
     }
     if let Record::OomKill { comm, pid, cgroup, .. } = record {
-        entry.push("EBB_COMM", comm);
-        entry.push("EBB_PID", &pid.to_string());
-        entry.push_some("EBB_CGROUP_ID", cgroup.map(|id| id.to_string()).as_deref());
+        fields.push("EBB_COMM", comm);
+        fields.push("EBB_PID", &pid.to_string());
+        fields.push_some("EBB_CGROUP_ID", cgroup.map(|id| id.to_string()).as_deref());
     }
-    entry.0
+    fields.0
 }
 
 /// An entry for a line of the log.
 #[must_use]
 pub fn of_log(line: &[u8], origin: &Origin) -> Vec<u8> {
-    let mut entry = Entry::new(line, origin.priority);
-    entry.push_some("TARGET", origin.target.as_deref());
-    entry.push_some("CODE_FILE", origin.file.as_deref());
-    entry.push_some("CODE_LINE", origin.line.map(|line| line.to_string()).as_deref());
-    entry.0
+    let mut fields = Fields::new(line, origin.priority);
+    fields.push_some("TARGET", origin.target.as_deref());
+    fields.push_some("CODE_FILE", origin.file.as_deref());
+    fields.push_some("CODE_LINE", origin.line.map(|line| line.to_string()).as_deref());
+    fields.0
 }
 
 /// Where a line of the log comes from.
@@ -133,19 +112,19 @@ pub fn message(entry: &[u8]) -> &[u8] {
 }
 
 /// Fields, as the protocol has them.
-struct Entry(Vec<u8>);
+struct Fields(Vec<u8>);
 
-impl Entry {
+impl Fields {
     fn new(message: &[u8], priority: Priority) -> Self {
         let message = message.strip_suffix(b"\n").unwrap_or(message);
-        let mut entry = Self(Vec::with_capacity(message.len() + 512));
-        entry.0.extend(MESSAGE);
-        entry.push_sized(message);
-        entry.push("PRIORITY", &(priority as u8).to_string());
-        entry.push("SYSLOG_IDENTIFIER", "ebb");
+        let mut fields = Self(Vec::with_capacity(message.len() + 512));
+        fields.0.extend(MESSAGE);
+        fields.push_sized(message);
+        fields.push("PRIORITY", &(priority as u8).to_string());
+        fields.push("SYSLOG_IDENTIFIER", "ebb");
         // LOG_DAEMON
-        entry.push("SYSLOG_FACILITY", "3");
-        entry
+        fields.push("SYSLOG_FACILITY", "3");
+        fields
     }
 
     fn push(&mut self, field: &str, value: &str) {
@@ -182,7 +161,7 @@ fn word(of: &impl Serialize, field: Option<&str>) -> String {
     word.and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn priority(record: &Record<'_>) -> Priority {
+fn priority(record: &Record) -> Priority {
     match record {
         Record::KubeletThresholds(guard_band) if guard_band.is_fine() => Priority::Info,
         Record::KubeletThresholds(_) => Priority::Warning,
@@ -227,7 +206,7 @@ fn priority(record: &Record<'_>) -> Priority {
 }
 
 /// The kind of message, for what an operator may want to wait for; each was made with `systemd-id128 new` and stays as it is.
-fn message_id(record: &Record<'_>) -> Option<&'static str> {
+fn message_id(record: &Record) -> Option<&'static str> {
     match record {
         Record::ThresholdCrossed { .. } => Some("cf6f7f38f7b94a9780cf0a7ba26502ea"),
         Record::PressureRelieved { .. } => Some("54580ce541184cf9b39b2cad97afe9f1"),
@@ -238,68 +217,11 @@ fn message_id(record: &Record<'_>) -> Option<&'static str> {
                 Method::CgroupKill | Method::FreezeAndSignal | Method::Signal | Method::Terminate,
             ..
         }) => Some("239a2143d81246a5bd35f158b04f5c41"),
-        Record::ReflexFired { killed: [_, ..], .. } => Some("cd246e2c54084f3c8ed202fbdbefd01a"),
+        Record::ReflexFired { killed, .. } if !killed.is_empty() => {
+            Some("cd246e2c54084f3c8ed202fbdbefd01a")
+        }
         Record::OomKill { .. } => Some("8cf55c81c5eb4910b483480f9ac8dc15"),
         Record::Panicked { .. } => Some("f8a0e4528ce7449fbdd437b17be7a136"),
         _ => None,
-    }
-}
-
-/// Of which signal a record speaks.
-fn signal(record: &Record<'_>) -> Option<Signal> {
-    match record {
-        Record::ThresholdCrossed { signal, .. } | Record::PressureRelieved { signal, .. } => {
-            Some(*signal)
-        }
-        Record::EvictionDeferred { signal, .. } => *signal,
-        Record::Decided { evict, .. } => evict.iter().find_map(|evict| evict.signal),
-        Record::Evicted(Done { job, .. })
-        | Record::StepTaken(Done { job, .. })
-        | Record::NotDone { job, .. } => job.need.as_ref().and_then(|need| match need {
-            Need::MemoryBelow { .. } | Need::MemoryAndSwapBelow { .. } => {
-                Some(Signal::MemoryAvailable)
-            }
-            Need::SwapBelow { .. } => Some(Signal::SwapAvailable),
-            Need::MemoryWithSwapBelow { .. } => Some(Signal::MemoryWithSwapAvailable),
-            Need::PidsBelow { .. } => Some(Signal::PidAvailable),
-            Need::MemoryPressureAbove { .. } => None,
-        }),
-        Record::ReflexFired { .. } => Some(Signal::MemoryAvailable),
-        _ => None,
-    }
-}
-
-/// Of whom a record speaks.
-fn workloads<'a>(record: &'a Record<'_>) -> Vec<&'a WorkloadKey> {
-    match record {
-        Record::Decided { evict, .. } => evict.iter().map(|evict| &evict.workload).collect(),
-        Record::Evicted(Done { workload, .. })
-        | Record::StepTaken(Done { workload, .. })
-        | Record::NotDone { workload, .. } => workload.iter().copied().collect(),
-        Record::Warned { workload, .. }
-        | Record::ReflexArmed { workload }
-        | Record::ReflexFired { workload, .. }
-        | Record::Terminated { workload, .. } => vec![workload],
-        Record::LocalPressure { workloads } => workloads.clone(),
-        _ => Vec::new(),
-    }
-}
-
-/// Paths of the cgroups that were acted on, or stall.
-fn cgroups<'a>(record: &'a Record<'_>) -> Vec<&'a Path> {
-    match record {
-        Record::Evicted(Done { job, .. })
-        | Record::StepTaken(Done { job, .. })
-        | Record::NotDone { job, .. } => match &job.target {
-            Target::Cgroup { path, .. } => vec![path],
-            Target::Pod { payloads, .. } => payloads.iter().map(|one| &*one.path).collect(),
-            Target::Process { .. } => Vec::new(),
-        },
-        Record::OomKill { path: Some(path), .. } => vec![Path::new(path)],
-        Record::MemoryPressureAboveLimit { cgroup, .. }
-        | Record::MemoryPressureRelieved { cgroup, .. } => {
-            vec![Path::new(cgroup)]
-        }
-        _ => Vec::new(),
     }
 }

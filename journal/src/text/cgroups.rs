@@ -1,41 +1,12 @@
 //! Plans, audits and trees of cgroups, for people.
 
+use crate::cgroups::{Dying, Written};
 use ebb_policy::cgroups::compare::{Difference, Kind, Live};
 use ebb_policy::cgroups::orphans::{Action, Orphan};
 use ebb_policy::cgroups::plan::Value;
 use ebb_policy::cgroups::{Cgroup, Level, Plan};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// A value that was written and read back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Written {
-    /// Path of the cgroup below the mount.
-    pub path: String,
-    /// The file.
-    pub file: String,
-    /// What it said before.
-    pub before: String,
-    /// What it says now.
-    pub now: String,
-    /// What it is to say, where it could not be brought to that at once: more is in use than may be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<String>,
-}
-
-/// A cgroup below which memory is still charged to cgroups that have been removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Dying {
-    /// Path below the cgroup mount: the nearest one that is still there.
-    pub path: String,
-    /// How many removed cgroups hold on to something.
-    pub count: u64,
-    /// Bytes charged here that no cgroup below accounts for; `None` where the kernel does not say.
-    pub bytes: Option<u64>,
-}
 
 /// Items of a record that are shown as lines.
 const LEFT_SHOWN: usize = 10;
@@ -326,5 +297,5 @@ fn notes(text: &mut String, plan: &Plan) {
 
 fn line(text: &mut String, depth: usize, content: &str) {
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}{}", "  ".repeat(depth), super::plain(content));
+    let _ = writeln!(text, "{}{}", "  ".repeat(depth), super::plain::plain(content));
 }

@@ -4,7 +4,7 @@
 //! `ebb replay FILE` decides them again, with the same limits or with others.
 //! The directory is bounded: the oldest records go when there are more than it may hold.
 
-use super::Moment;
+use crate::record::Moment;
 use ebb_policy::{History, Plan, Signal, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -72,30 +72,7 @@ pub struct Incident {
     /// The decisions.
     pub decisions: Vec<Decision>,
     /// What happened, in milliseconds since the crossing.
-    pub timeline: Vec<TimelineEntry>,
-}
-
-/// A step of the episode, as stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TimelineEntry {
-    /// What happened.
-    pub what: String,
-    /// Milliseconds since the crossing.
-    pub after_ms: f64,
-    /// Whom it concerned, and how.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-}
-
-impl From<&Moment> for TimelineEntry {
-    fn from(moment: &Moment) -> Self {
-        Self {
-            what: moment.what.to_owned(),
-            after_ms: moment.after_ms,
-            detail: moment.detail.clone(),
-        }
-    }
+    pub timeline: Vec<Moment>,
 }
 
 /// What an episode is called by its file and by the journal: `crossed_at` (milliseconds since the Unix epoch) and what it is about.
@@ -176,7 +153,7 @@ mod tests {
             crossed_at,
             config: String::new(),
             decisions: Vec::new(),
-            timeline: vec![TimelineEntry { what: "seen".into(), after_ms: 1.5, detail: None }],
+            timeline: vec![Moment { what: "seen".into(), after_ms: 1.5, detail: None }],
         }
     }
 

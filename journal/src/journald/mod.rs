@@ -1,7 +1,7 @@
 //! The systemd journal, for what this process writes to it: entries with fields, by the native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
 //!
 //! ```text
-//!  record ─► Reporter ─► queue ─► writer's thread ─► JournalSink ─┐ waits a second at most
+//!  record ─► Entries ─► queue ─► writer's thread ─► JournalSink ─┐ waits a second at most
 //!  tracing, in any thread ─────────────────────────► LogLines ────┴─► Journal ─► one datagram an entry
 //! ```
 //! systemd names the stream that it has connected to the journal in `JOURNAL_STREAM`; what is redirected elsewhere stays as it is.
@@ -12,15 +12,17 @@ mod log;
 
 pub use log::LogLines;
 
-use super::{Output, Record};
-use crate::clock::{Boot, Clock};
-use entry::Around;
+use crate::output::Output;
+use crate::record::Record;
+use crate::sink::{Entry, Sink};
+use ebb_policy::Time;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg, sendto};
 use nix::sys::stat::fstat;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -45,6 +47,26 @@ pub enum Room {
     OrDrop,
 }
 
+/// What tells the time, for what the journal has to say of itself.
+pub struct Now(Box<dyn Fn() -> Time + Send + Sync>);
+
+impl Now {
+    /// The time is what `now` says.
+    pub fn new(now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        Self(Box::new(now))
+    }
+
+    fn time(&self) -> Time {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Now {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Now").field(&self.time()).finish()
+    }
+}
+
 /// The way into the journal; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Journal(Arc<Inner>);
@@ -57,7 +79,7 @@ struct Inner {
     /// By name each time: a journald that was started again may listen on a new socket.
     address: UnixAddr,
     output: Output,
-    clock: Clock,
+    now: Now,
     /// Entries that found no room and were not told yet.
     dropped: AtomicU64,
     /// The last entry found no room.
@@ -69,17 +91,17 @@ impl Journal {
     ///
     /// # Errors
     /// When there should be one and its socket cannot be used, for people.
-    pub fn from_environment(output: Output) -> Result<Option<Self>, String> {
+    pub fn from_environment(output: Output, now: Now) -> Result<Option<Self>, String> {
         let Some(stream) = std::env::var_os("JOURNAL_STREAM").and_then(|named| stream(&named))
         else {
             return Ok(None);
         };
         let path = socket_path();
-        let journal = Self::open(stream, &path, output);
+        let journal = Self::open(stream, &path, output, now);
         journal.map(Some).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn open(stream: (u64, u64), path: &Path, output: Output) -> io::Result<Self> {
+    fn open(stream: (u64, u64), path: &Path, output: Output, now: Now) -> io::Result<Self> {
         UnixDatagram::unbound()?.connect(path)?;
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;
@@ -88,7 +110,7 @@ impl Journal {
             socket,
             address: UnixAddr::new(path)?,
             output,
-            clock: Clock::anchored_now(),
+            now,
             dropped: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
         })))
@@ -124,13 +146,10 @@ impl Journal {
         }
     }
 
-    /// Sends a record at once or not at all; returns whether it was sent.
-    pub fn last_word(&self, record: &Record<'_>) -> bool {
-        let inner = &*self.0;
-        let at_ms = inner.clock.unix_ms(Boot::now());
-        inner
-            .send(&entry::of_record(inner.output, at_ms, record, &Around::default()), Room::OrDrop)
-            .is_ok()
+    /// Sends an entry at once or not at all; returns whether it was sent.
+    pub fn last_word(&self, entry: &Entry) -> bool {
+        let entry = entry::of_record(self.0.output, entry, Path::new(""));
+        self.0.send(&entry, Room::OrDrop).is_ok()
     }
 }
 
@@ -175,9 +194,8 @@ impl Inner {
         if records == 0 {
             return;
         }
-        let at_ms = self.clock.unix_ms(Boot::now());
-        let entry =
-            entry::of_record(self.output, at_ms, &Record::Dropped { records }, &Around::default());
+        let entry = Entry::new(self.now.time(), Record::Dropped { records });
+        let entry = entry::of_record(self.output, &entry, Path::new(""));
         if self.send(&entry, Room::OrDrop).is_err() {
             self.dropped.fetch_add(records, Ordering::Relaxed);
         }
@@ -197,6 +215,30 @@ fn socket_path() -> PathBuf {
 fn stream(named: &std::ffi::OsStr) -> Option<(u64, u64)> {
     let (device, inode) = named.to_str()?.split_once(':')?;
     Some((device.parse().ok()?, inode.parse().ok()?))
+}
+
+/// Makes entries of records, for a writer that sends each on ([`JournalSink`]).
+#[derive(Debug)]
+pub struct Entries<W> {
+    output: Output,
+    cgroup_root: PathBuf,
+    to: W,
+}
+
+impl<W: Write> Entries<W> {
+    /// Entries with their text in the form `output`, for a node whose cgroups are below `cgroup_root`, go to `to`, each with one call of `write`.
+    pub fn new(output: Output, cgroup_root: &Path, to: W) -> Self {
+        Self { output, cgroup_root: cgroup_root.to_owned(), to }
+    }
+}
+
+impl<W: Write> Sink for Entries<W> {
+    fn take(&mut self, entry: &Entry) {
+        let entry = entry::of_record(self.output, entry, &self.cgroup_root);
+        if let Err(error) = self.to.write_all(&entry) {
+            tracing::debug!(%error, "a record could not be written");
+        }
+    }
 }
 
 /// Sends entries to the journal, each call of `write` one; the text of one that the journal cannot be given goes to another place.

@@ -1,0 +1,104 @@
+//! What records say to people.
+use super::*;
+use crate::guard_band::Band;
+use crate::note::PlanNote;
+use ebb_policy::Time;
+use ebb_policy::plan::Note;
+use ebb_policy::plan::Strength;
+
+#[test]
+fn amounts_have_the_unit_of_their_signal() {
+    assert_eq!(amount(Signal::MemoryAvailable, 1536 << 20), "1.5 GiB");
+    assert_eq!(amount(Signal::MemoryAvailable, 12), "12 B");
+    assert_eq!(amount(Signal::PidAvailable, 2048), "2048");
+    assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+}
+
+#[test]
+fn what_a_note_counts_has_the_unit_of_the_signal() {
+    let covers = Note::TerminatingCovers { expected: 1036, need: 116 };
+    let said =
+        |signal| PlanNote { note: covers.clone(), signal, is_waiting_for_pods: false }.to_string();
+    assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
+    assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
+}
+
+#[test]
+fn where_ebb_does_not_act_before_the_kubelet_is_told_with_what_to_write() {
+    let band = |signal, has_room, change: Option<&str>| Band {
+        signal,
+        strength: Strength::Hard,
+        kubelet: "10%".into(),
+        ebb: change.map(|_| "9%".into()),
+        needed: Some("more than 10%".into()),
+        has_room,
+        change: change.map(str::to_owned),
+    };
+    let mut guard_band = GuardBand {
+        file: Some("/k.yaml".into()),
+        errors: Vec::new(),
+        thresholds: vec![band(Signal::PidAvailable, Some(true), None)],
+    };
+    let fine = lines(&Record::KubeletThresholds(guard_band.clone()));
+    assert_eq!(fine, ("", vec!["kubelet's thresholds: read from /k.yaml".to_owned()]));
+    guard_band.thresholds.extend([
+        band(Signal::NodeFsAvailable, Some(false), Some("write that")),
+        band(Signal::ImageFsAvailable, None, None),
+    ]);
+    let (colour, said) = lines(&Record::KubeletThresholds(guard_band.clone()));
+    assert_eq!(
+        (colour, &said[1..]),
+        (
+            YELLOW,
+            &[
+                "ebb does not act first: nodefs.available: the kubelet acts below 10%, ebb acts below 9%; more than 10% is needed; write that".to_owned(),
+                "not compared, how much there is is not known: imagefs.available: the kubelet acts below 10%, ebb has no threshold that acts in time; more than 10% is needed".to_owned(),
+            ][..]
+        )
+    );
+    let assumed = GuardBand { errors: vec!["why".into()], ..GuardBand::default() };
+    assert_eq!(
+        lines(&Record::KubeletThresholds(assumed)),
+        (
+            YELLOW,
+            vec![
+                "kubelet's thresholds: the kubelet's defaults are assumed".to_owned(),
+                "not read: why".to_owned()
+            ]
+        )
+    );
+    let json = serde_json::to_value(Record::KubeletThresholds(guard_band.clone())).unwrap();
+    assert_eq!((&json["event"], &json["file"]), (&"kubeletThresholds".into(), &"/k.yaml".into()));
+    assert!(json["thresholds"][2]["hasRoom"].is_null(), "{json}");
+}
+
+#[test]
+fn an_oom_kill_is_told_with_whose_limit_it_was_and_as_fields() {
+    let kill = |limit| Record::OomKill {
+        comm: "leak".into(),
+        pid: 7,
+        cgroup: Some(42),
+        path: Some("/apps/leak".into()),
+        limit,
+        killed_at: 2000,
+        started_at: 1000,
+        oom_score_adj: 300,
+    };
+    let said = |limit| lines(&kill(limit)).1.concat();
+    let who = "the kernel's OOM killer killed leak (pid 7, oom_score_adj 300) in /apps/leak";
+    assert_eq!(said(OomConstraint::Node), format!("{who}: the node was out of memory"));
+    let limit = OomConstraint::Cgroup { id: 9, path: Some("/apps".into()) };
+    assert_eq!(said(limit.clone()), format!("{who}: /apps was at its limit"));
+    let json = serde_json::to_value(kill(limit)).unwrap();
+    assert_eq!(json["limit"], serde_json::json!({"kind": "cgroup", "id": 9, "path": "/apps"}));
+    assert_eq!((&json["killedAt"], &json["oomScoreAdj"]), (&2000.into(), &300.into()));
+    assert_eq!(OomConstraint::Unknown.for_policy(), None);
+}
+
+#[test]
+fn without_colour_no_escape_is_written() {
+    let entry = Entry::new(Time(3_723_004), Record::Stopping { why: "SIGTERM".into() });
+    let mut sink = Text::new(Vec::new(), false);
+    sink.take(&entry);
+    assert_eq!(String::from_utf8(sink.to).unwrap(), "01:02:03.004 stopping: SIGTERM\n");
+}
