@@ -16,7 +16,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-pub(super) use text::{describe, threshold};
+pub(super) use text::{describe, list, standing, threshold};
 
 /// Arguments of `ebb plan`.
 #[derive(Debug, clap::Args)]

@@ -203,9 +203,7 @@ impl Agent {
                     self.give_order(Order::Tell(eviction.into()));
                 }
                 // Started while the deletion was waited for, and the next list of what the runtime has may be a minute away.
-                if let Err(error) = self.state.sample(Boot::now(), Depth::Memory) {
-                    tracing::warn!(%error, "workloads could not be read");
-                }
+                self.read_workloads(Boot::now(), Depth::Memory);
                 self.kill_what_was_restarted();
             }
             ClusterNews::Told(told) => {

@@ -132,9 +132,7 @@ impl Agent {
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
         if matters || self.is_image_collection_due(at) {
-            if let Err(error) = self.state.sample(at, Depth::Full) {
-                tracing::warn!(%error, "workloads could not be read");
-            }
+            self.read_workloads(at, Depth::Full);
             self.pass(at);
         }
         self.close_episodes(at);

@@ -26,6 +26,13 @@ impl Agent {
         true
     }
 
+    /// Reads the workloads; what cannot be read stays as it was.
+    pub(super) fn read_workloads(&mut self, at: Boot, depth: Depth) {
+        if let Err(error) = self.state.sample(at, depth) {
+            tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
+        }
+    }
+
     /// Reads what a decision wants to know beside what can run out.
     pub(super) fn read_stall(&mut self) {
         let (memory, io) = self.sensor.read_stall();
@@ -90,8 +97,8 @@ impl Agent {
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
         let is_due = [self.wake_at, collector].into_iter().flatten().any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
-        if is_old && let Err(error) = self.state.sample(at, depth) {
-            tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
+        if is_old {
+            self.read_workloads(at, depth);
         }
         if is_old || is_due || is_below || is_resized || is_pressed {
             self.pass(at);

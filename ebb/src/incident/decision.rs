@@ -1,11 +1,12 @@
 //! One decision as tables: what was short, who was ranked where and by which key, who was skipped, and what was measured of whom.
 
+use crate::plan::{list, standing};
 use ebb_journal::incident::Decision;
 use ebb_journal::notes;
 use ebb_journal::text::{amount, bytes, rank_keys, reason, skipped};
 use ebb_policy::plan::{
-    Evict, Handled, PressureState, PressureStatus, RankKey, Ranked, SkipReason, Skipped, Strength,
-    Subject, ThresholdState, ThresholdStatus,
+    Evict, Handled, PressureState, PressureStatus, RankKey, Ranked, SkipReason, Skipped, Subject,
+    ThresholdStatus,
 };
 use ebb_policy::snapshot::{Workload, WorkloadKey};
 use ebb_policy::{Plan, Signal, Snapshot, decided_by};
@@ -189,7 +190,7 @@ pub(super) fn short(plan: &Plan) -> String {
     };
     format!(
         "{what} ({}); {} to be freed, {} of it by terminating workloads",
-        strength_of(*strength),
+        list(*strength),
         amount(*signal, *need),
         amount(*signal, *terminating)
     )
@@ -218,18 +219,10 @@ pub(super) fn threshold(status: &ThresholdStatus) -> [String; 5] {
     let also = also_below.as_ref().map(|also| format!(", while {} is short too", also.signal));
     [
         format!("{signal}{}", also.unwrap_or_default()),
-        strength_of(*strength).to_owned(),
+        list(*strength).to_owned(),
         threshold.as_ref().map_or("unknown".to_owned(), ToString::to_string),
         available.map_or("unknown".to_owned(), |left| amount(*signal, left)),
-        match state {
-            ThresholdState::Unobserved => "not observed",
-            ThresholdState::Clear => "not met",
-            ThresholdState::Grace => "met, within its grace period",
-            ThresholdState::Stale => "met, but nothing newer was observed",
-            ThresholdState::Met => "met",
-            ThresholdState::Inert => "never met: it follows from a threshold that does not exist",
-        }
-        .to_owned(),
+        standing(*state).to_owned(),
     ]
 }
 
@@ -283,11 +276,4 @@ pub(super) fn per_second(rate: i64) -> String {
 /// How long tasks waited in each second.
 pub(super) fn stalled(us: i64) -> String {
     format!("{:.1} ms/s", us as f64 / 1000.0)
-}
-
-fn strength_of(strength: Strength) -> &'static str {
-    match strength {
-        Strength::Hard => "hard",
-        Strength::Soft => "soft",
-    }
 }

@@ -99,14 +99,16 @@ fn describe_action(action: &Action) -> String {
     }
 }
 
-fn list(strength: Strength) -> &'static str {
+/// In which of the kubelet's lists a threshold is.
+pub(crate) fn list(strength: Strength) -> &'static str {
     match strength {
         Strength::Hard => "hard",
         Strength::Soft => "soft",
     }
 }
 
-fn standing(state: ThresholdState) -> &'static str {
+/// Where a threshold stands.
+pub(crate) fn standing(state: ThresholdState) -> &'static str {
     match state {
         ThresholdState::Unobserved => "not observed",
         ThresholdState::Clear => "not met",

@@ -1,8 +1,8 @@
 //! `ebb run --listen`: what probes and scrapers are told of an agent at work, and that they cannot hold it up.
 
 use crate::fake_node::{FakeNode, wait_for};
-use crate::lab::{CONFIG, Lab};
-use crate::{arguments, config, ebb};
+use crate::lab::{CONFIG, Lab, Pod};
+use crate::{Agent, arguments, config, ebb};
 use ebb_tests::runtime::Flavour;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -29,8 +29,8 @@ fn metric(address: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
 }
 
-#[test]
-fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
+/// An agent that is asked at this address, and a pod to be evicted.
+fn listening() -> (Lab, Pod, String, Agent) {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
@@ -38,6 +38,12 @@ fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
     std::fs::write(&file, CONFIG).unwrap();
     let mut agent = lab.start(&file, &["--enforce", "--listen", &address]);
     agent.wait("inventory");
+    (lab, hog, address, agent)
+}
+
+#[test]
+fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
+    let (mut lab, hog, address, mut agent) = listening();
     wait_for("ebb to be ready", || get(&address, "/readyz").is_some_and(|(code, _)| code == 200));
     assert_eq!(get(&address, "/livez").unwrap().0, 200);
     assert_eq!(get(&address, "/").unwrap().0, 404);
@@ -69,13 +75,7 @@ fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
 /// More connections than are served at a time, none of which reads or asks for anything.
 #[test]
 fn clients_that_never_read_do_not_hold_up_a_kill() {
-    let mut lab = Lab::new(Flavour::Containerd2);
-    let image = lab.world().add_image("app:1", &[("base", 10)]);
-    let hog = lab.pod("hog", &image, 1500);
-    let (address, file) = (free_address(), lab.dir("state").join("config.yaml"));
-    std::fs::write(&file, CONFIG).unwrap();
-    let mut agent = lab.start(&file, &["--enforce", "--listen", &address]);
-    agent.wait("inventory");
+    let (lab, hog, address, agent) = listening();
     let clients: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     for mut client in clients.iter().take(32) {
         // A connection that is kept open, whose answers pile up.

@@ -95,7 +95,7 @@ pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
         };
         let mut leaks: Vec<Workload> = (0..5).map(start).collect::<Result<_>>()?;
         for leak in &mut leaks {
-            wait::until(Duration::from_secs(120), "every leak is ended", || {
+            wait::until(Duration::from_secs(120), "every leak is killed", || {
                 leak.actor.is_alive().is_ok_and(|alive| !alive)
             })?;
         }
@@ -136,7 +136,7 @@ pub(crate) fn while_held_up(test: &TestContext) -> Result<Outcome> {
             wait::until(LONG * 2, "the loop is overdue", || began.elapsed() >= LONG)?;
         }
         kill(agent.pid()?, Signal::SIGCONT).context("cannot continue ebb")?;
-        wait::until(SOON, "the leak is ended, or another", || {
+        wait::until(SOON, "the leak is killed, or another", || {
             leak.actor.is_alive().is_ok_and(|alive| !alive) || scene.assert_peace().is_err()
         })
         .with_context(|| format!("in round {round}, {}", agent.last_words()))?;

@@ -92,7 +92,7 @@ fn rounds(test: &TestContext, hold: impl Fn(&Agent, bool) -> Result<()>) -> Resu
             .with_context(|| format!("in round {round}, {}", room(line)))?;
         hold(&agent, true)?;
         fs::write(&go, "").context("cannot let it leak")?;
-        wait::until(SOON, "the leak is ended", || leak.actor.is_alive().is_ok_and(|alive| !alive))
+        wait::until(SOON, "the leak is killed", || leak.actor.is_alive().is_ok_and(|alive| !alive))
             .with_context(|| format!("in round {round}, {}", agent.last_words()))?;
         hold(&agent, false)?;
         scene.assert_peace().with_context(|| format!("in round {round}"))?;
