@@ -194,12 +194,13 @@ impl Agent {
                 }
             }
             ClusterNews::Deleted(uid) => {
-                let asked = cluster.asked.remove(&uid);
+                let asked = cluster.asked.remove(&uid).map(|asked| asked.eviction);
+                let asked = asked.or_else(|| cluster.waiting.remove(&uid));
                 let telling = cluster.telling.entry(uid).or_insert_with(|| Telling::begin(None));
                 telling.deleted = Some(Boot::now());
                 if let Some(asked) = asked {
                     // It is deleted; the Event is still to be written.
-                    let eviction = Eviction { is_deleting: true, ..asked.eviction };
+                    let eviction = Eviction { is_deleting: true, ..asked };
                     self.give_order(Order::Tell(eviction.into()));
                 }
                 // Started while the deletion was waited for, and the next list of what the runtime has may be a minute away.
@@ -228,6 +229,7 @@ impl Agent {
             }
             ClusterNews::Refused { uid, why, retry_after } => {
                 cluster.refused.insert(uid.clone(), Boot::now().plus(retry_after));
+                cluster.waiting.remove(&uid);
                 if let Some(asked) = cluster.asked.remove(&uid) {
                     self.take_back(&asked, why);
                     self.take_pods_over();
@@ -328,6 +330,15 @@ impl Agent {
         let (key, target) = (key.clone(), target.clone());
         cluster.asked.insert(uid.clone(), Asked { key, target, grace, eviction });
         true
+    }
+
+    /// A pod is killed before its grace is over: the API server's answer, where one is due, is not waited for any more, and it is told of the kill.
+    pub(super) fn take_back_question(&mut self, uid: &str) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if let Some(asked) = cluster.asked.remove(uid) {
+            let eviction = Eviction { grace: 1, ..asked.eviction };
+            cluster.waiting.insert(uid.to_owned(), eviction);
+        }
     }
 
     /// Tells the API server of a pod that was acted on; whoever did it, and whether or not that was decided here.

@@ -118,10 +118,8 @@ impl Agent {
                 let is_on_its_way =
                     matches!(error, NotDone::Refused(act::Refusal::Exiting) | NotDone::Hung);
                 let is_rung = matches!(acted.job.step, act::Step::Rung(_));
-                if let (Some(key), false) = (workload, is_rung || is_on_its_way) {
-                    // Nothing was done to it: the next decision is not to wait for its end.
-                    self.history.forget_waiting(key);
-                }
+                // Of what was told to end before, and given time for it, that goes on.
+                let mut goes_on = is_rung || is_on_its_way;
                 match error {
                     // Nothing was on its way because of it.
                     _ if is_rung => {}
@@ -149,8 +147,11 @@ impl Agent {
                         }
                     }
                     NotDone::NotNeeded { .. } | NotDone::PressureGone { .. } => {
-                        self.state.terminations().cancel(target);
-                        left_alone(&mut self.state, target);
+                        if self.state.terminations().cancel(target) {
+                            goes_on = true;
+                        } else {
+                            left_alone(&mut self.state, target);
+                        }
                     }
                     // Not chosen again for a while: another may be, and the log does not fill with the same refusal.
                     NotDone::UnknownNeed { .. } => {
@@ -161,6 +162,10 @@ impl Agent {
                         self.state.terminations().fail(target)
                     }
                 }
+                if let (Some(key), false) = (workload, goes_on) {
+                    // Nothing was done to it: the next decision is not to wait for its end.
+                    self.history.forget_waiting(key);
+                }
                 if let Some(episode) = episode {
                     let who = told_as(&acted.job.target, workload);
                     episode.note("not done", Boot::now(), Some(format!("{who}: {error}")));
@@ -170,9 +175,7 @@ impl Agent {
                     workload: workload.cloned(),
                     why: error.clone().into(),
                 });
-                if let (Target::Pod { uid, .. }, false) =
-                    (&acted.job.target, is_rung || is_on_its_way)
-                {
+                if let (Target::Pod { uid, .. }, false) = (&acted.job.target, goes_on) {
                     self.forget_for_cluster(uid);
                 }
                 let is_spared = matches!(

@@ -190,11 +190,16 @@ impl Agent {
         });
         let need = pressed.or(short);
         let frees = (evict.signal, evict.expected_free);
-        self.state.terminations().begin(evict.workload.clone(), target.clone(), grace, frees);
+        let cuts_grace_short =
+            self.state.terminations().begin(evict.workload.clone(), target.clone(), grace, frees);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
                 self.state.note_evicted(uid);
-                self.note_for_cluster(evict, uid);
+                if cuts_grace_short {
+                    self.take_back_question(uid);
+                } else {
+                    self.note_for_cluster(evict, uid);
+                }
                 let is_soft = evict.strength == Some(Strength::Soft);
                 if is_soft && self.evict_by_cluster(&evict.workload, &target, grace) {
                     return;

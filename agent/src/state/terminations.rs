@@ -52,6 +52,8 @@ pub struct Termination {
     pub chosen: Boot,
     /// When it is killed if it has not ended by itself.
     pub kill_at: Option<Boot>,
+    /// It is killed before its grace is over, which was to be then: where that is not done after all, the grace goes on.
+    resumes: Option<Boot>,
     /// Until when it counts as coming back.
     pub deadline: Boot,
     /// What it was chosen for.
@@ -95,7 +97,7 @@ impl Evicted {
 }
 
 impl Terminations {
-    /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period.
+    /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period. Returns whether that cuts a grace short: then it is part of the eviction that gave it.
     ///
     /// `expected_free` is in the unit of the signal it was chosen for.
     pub fn begin(
@@ -104,25 +106,30 @@ impl Terminations {
         target: Target,
         grace: Duration,
         (signal, expected_free): (Option<Signal>, Option<u64>),
-    ) {
+    ) -> bool {
         let chosen = Boot::now();
+        let is_cut =
+            |d: &Termination| d.kill_at.is_some() && d.key == key && is_part_of(&target, &d.target);
+        let resumes = self.all.iter().filter(|d| is_cut(d)).filter_map(|d| d.kill_at).max();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
-        self.all.retain(|d| d.target != target);
+        self.all.retain(|d| d.target != target && !is_cut(d));
         self.all.push(Termination {
             key,
             target,
             chosen,
             kill_at,
+            resumes,
             deadline,
             signal,
             expected_free,
             stuck: false,
             pretended: false,
-            told: !grace.is_zero(),
+            told: !grace.is_zero() || resumes.is_some(),
             // Not now: nothing is read between the choice and the kill that can be read after it.
             left: None,
         });
+        resumes.is_some()
     }
 
     /// Notes that `target` was ended by other means than the job that is given for the rest of it.
@@ -148,9 +155,18 @@ impl Terminations {
         }
     }
 
-    /// Takes a departure back: it was not carried out.
-    pub fn cancel(&mut self, target: &Target) {
+    /// Takes a departure back: it was not carried out. Returns whether an earlier one goes on instead, with the rest of its grace.
+    pub fn cancel(&mut self, target: &Target) -> bool {
+        let departure = self.all.iter_mut().find(|d| &d.target == target);
+        if let Some(departure) = departure
+            && let Some(kill_at) = departure.resumes.take()
+        {
+            departure.kill_at = Some(kill_at);
+            departure.deadline = kill_at.plus(KILLED_COUNTS_FOR);
+            return true;
+        }
         self.all.retain(|d| &d.target != target);
+        false
     }
 
     /// Notes that nothing was done about `target` because of a dry run: what it holds counts as freed for as long as it runs, as it would be had it been evicted.
@@ -294,6 +310,7 @@ impl Terminations {
             since: clock.time(left.at),
             deadline: clock.time(left.at.plus(REMAINS_COUNT_FOR)),
             expected_free: Some(0),
+            kill_at: None,
             restarted: false,
             dry_run: false,
         })
@@ -336,6 +353,7 @@ fn together(one: snapshot::Termination, other: snapshot::Termination) -> snapsho
         since: one.since.min(other.since),
         deadline: one.deadline.max(other.deadline),
         expected_free: sum,
+        kill_at: one.kill_at.max(other.kill_at),
         restarted: one.restarted,
         dry_run: one.dry_run && other.dry_run,
     }
@@ -358,6 +376,7 @@ impl Termination {
                 since,
                 deadline: clock.time(now.plus(PRETENDED_COUNTS_FOR)),
                 expected_free: held,
+                kill_at: None,
                 restarted,
                 dry_run: true,
             };
@@ -374,7 +393,8 @@ impl Termination {
             // What was expected is in another unit.
             of_the_workload().filter(|_| !restarted)
         };
-        snapshot::Termination { since, deadline, expected_free, restarted, dry_run: false }
+        let kill_at = self.kill_at.map(|at| clock.time(at));
+        snapshot::Termination { since, deadline, expected_free, kill_at, restarted, dry_run: false }
     }
 
     /// Bytes of memory that its cgroups hold now, less page cache that was not used twice of late.
@@ -441,6 +461,14 @@ impl Left {
     }
 }
 
+/// Whether all that is ended with `target` is ended with `whole` too.
+fn is_part_of(target: &Target, whole: &Target) -> bool {
+    match (target, whole) {
+        (Target::Process { .. }, _) | (_, Target::Process { .. }) => target == whole,
+        _ => cgroups_of(target).all(|(id, _)| cgroups_of(whole).any(|(own, _)| own == id)),
+    }
+}
+
 /// Whether nothing of the target runs any more. A zombie holds no memory, and its parent's tardiness is not ours to wait for.
 fn is_gone(target: &Target, proc: &Path) -> bool {
     let is_empty = |id: u64, path: &Path| match Cgroup::open(path, id) {
@@ -499,6 +527,28 @@ mod tests {
     }
 
     const MEMORY: (Option<Signal>, Option<u64>) = (Some(Signal::MemoryAvailable), Some(7));
+
+    #[test]
+    fn a_grace_that_is_cut_short_goes_on_where_nobody_was_killed_after_all() {
+        let ((_a, first), (_b, second)) = (cgroup(1), cgroup(1));
+        let (both, rest) = (pod(&[first.clone(), second]), pod(&[first]));
+        let grace = Duration::from_secs(30);
+        let mut terminations = Terminations::default();
+        assert!(!terminations.begin(key("a"), both.clone(), grace, MEMORY));
+        let kill_at = terminations.get(&both).unwrap().kill_at;
+        let clock = Clock::anchored_now();
+        assert_eq!(of(&terminations, &clock).unwrap().kill_at, kill_at.map(|at| clock.time(at)));
+        // One of its containers has ended meanwhile.
+        assert!(terminations.begin(key("a"), rest.clone(), Duration::ZERO, MEMORY));
+        assert_eq!(of(&terminations, &clock).unwrap().kill_at, None);
+        assert!(terminations.take_overdue(kill_at.unwrap().plus(grace)).is_empty());
+        assert!(terminations.cancel(&rest));
+        assert_eq!(terminations.get(&rest).unwrap().kill_at, kill_at);
+        // What was started beside it since is another eviction.
+        let (_c, third) = cgroup(1);
+        assert!(!terminations.begin(key("a"), pod(&[third]), Duration::ZERO, MEMORY));
+        assert_eq!(terminations.get(&rest).unwrap().kill_at, kill_at);
+    }
 
     #[test]
     fn a_departure_counts_until_it_is_seen_to_be_gone() {

@@ -3,10 +3,10 @@
 //! What is dying already counts first. Candidates that may not be ended are kept, each with its reason;
 //! so is everyone behind the last victim, and whoever would free nothing that matters: see [`crate::worth`].
 use crate::{
-    Time,
+    Millis, Signal, Time,
     evict::{self, Grounds, Shortage},
     extensions::fill::{self},
-    limits::{Ranking, Victims},
+    limits::{Ranking, Threshold, Victims},
     message,
     need::Need,
     plan::{Action, EvictionCause, LISTED, Note, Plan, SkipReason, Skipped, Strength, Subject},
@@ -53,6 +53,9 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
 ///
 /// One that was ended here and of which nobody knows how much it gives back may give back enough: it counts for all that is needed, and its deadline is near. What others end may take as long as they like, and counts only when it is known.
 fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
+    if is_hastened(workload, need) {
+        return None;
+    }
     let signal = need.shortage.signal;
     let expected_free = || need.expected_free(workload);
     if let Some(dying) = workload.termination {
@@ -77,6 +80,34 @@ fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     }
 }
 
+/// Whether a workload was told to end by itself and has more time for it than a hard threshold gives.
+pub(crate) fn is_graceful(workload: &Workload, now: Time) -> bool {
+    let soonest = now.plus(Millis::from_secs(evict::IMMEDIATE.0));
+    workload.termination.is_some_and(|dying| {
+        dying.is_whole() && !dying.dry_run && dying.kill_at.is_some_and(|at| at > soonest)
+    })
+}
+
+/// Whether a threshold that is met waits for nobody's grace.
+pub(crate) fn cuts_grace_short(threshold: &Threshold) -> bool {
+    threshold.list == Strength::Hard && runs_out_at_once(threshold.signal)
+}
+
+/// Whether what is short can be gone within a moment, and comes back with the end of who has it.
+fn runs_out_at_once(signal: Signal) -> bool {
+    matches!(signal.resource(), Resource::Memory | Resource::Swap | Resource::Pids)
+}
+
+/// Whether a workload that was given time to end by itself is killed instead: the node runs out meanwhile, and nobody else is to pay for its grace.
+pub(crate) fn is_hastened(workload: &Workload, need: &Need<'_>) -> bool {
+    let Shortage { signal, strength, .. } = need.shortage;
+    // On a forecast there is time yet.
+    let is_now = strength == Strength::Hard && need.grace.is_none() && runs_out_at_once(signal);
+    is_now
+        && need.limits.options().count_terminating
+        && is_graceful(workload, need.snapshot.taken_at)
+}
+
 /// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns whether anyone was chosen.
 pub(crate) fn choose(
     need: &Need<'_>,
@@ -91,6 +122,7 @@ pub(crate) fn choose(
     let free = candidates.map(|(candidate, _)| frees(candidate, need));
     let worth = Worth::of(need, dying, free, &mut plan.notes);
     let mut chosen = Chosen::new(need, kept, dying, worth, most);
+    chosen.hasten(ranking);
     // First without workloads whose owner already gives one; then, if that was not enough, with them.
     let rounds: &[bool] =
         if need.limits.options().spread_owners { &[true, false] } else { &[false] };
@@ -178,6 +210,24 @@ impl<'a> Chosen<'a> {
         }
     }
 
+    /// Takes those whose grace runs, before anybody else: they are evicted already, so that no limit or budget is asked again.
+    fn hasten(&mut self, ranking: &[Candidate<'a>]) {
+        for (place, candidate) in ranking.iter().enumerate() {
+            if self.freed >= self.need.need {
+                break;
+            }
+            if is_hastened(candidate.workload, self.need)
+                && untouchable(candidate, self.need).is_none()
+            {
+                let free = frees(candidate, self.need);
+                self.kept[place] = None;
+                self.actions.push(Action::Evict(Box::new(evict(self.need, candidate, free))));
+                self.freed = self.freed.saturating_add(free.unwrap_or(self.need.need));
+            }
+        }
+        self.full |= self.freed >= self.need.need || self.actions.len() >= self.most;
+    }
+
     fn walk(&mut self, ranking: &[Candidate<'a>], spread: bool) {
         for (place, candidate) in ranking.iter().enumerate() {
             if self.full {
@@ -258,6 +308,9 @@ fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason>
         return Some(SkipReason::Protected { reason });
     }
     let options = need.limits.options();
+    if is_hastened(workload, need) {
+        return nothing_to_gain(candidate, need);
+    }
     if let Some(dying) = counted_termination(workload, options) {
         return dying
             .is_whole()

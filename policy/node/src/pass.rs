@@ -27,7 +27,7 @@ use crate::{
     need::Need,
     observe,
     observe::Observations,
-    plan::{EventType, Handled, LISTED, NodeEvent, Note, RemoveReason, Strength},
+    plan::{EventType, Evict, Handled, LISTED, NodeEvent, Note, RemoveReason, Strength},
     pressure,
     rank::order,
     reclaim,
@@ -38,6 +38,16 @@ use alloc::{collections::BTreeSet, format, string::ToString, vec::Vec};
 
 /// The time for which evictions are limited.
 const MINUTE: Millis = Millis(60_000);
+
+/// Whether the victims of the last pass are waited for.
+enum Wait {
+    /// No.
+    Over,
+    /// Whatever else is the matter.
+    Lasts,
+    /// Unless a threshold is met for which one of them is killed before its grace is over.
+    ForGrace(Waiting),
+}
 
 /// The eviction part of a pass.
 pub(crate) struct Pass<'a, 'p> {
@@ -59,10 +69,14 @@ impl Pass<'_, '_> {
     pub(crate) fn run(mut self) -> bool {
         let (snapshot, limits) = (self.snapshot, self.limits);
         let options = limits.options();
-        if self.waits() {
-            self.history.growth.clone_from(&self.before.growth);
-            return false;
-        }
+        let graceful = match self.waits() {
+            Wait::Over => None,
+            Wait::Lasts => {
+                self.history.growth.clone_from(&self.before.growth);
+                return false;
+            }
+            Wait::ForGrace(waiting) => Some(waiting),
+        };
         let disk_waits = self.disk_waits();
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
@@ -85,6 +99,13 @@ impl Pass<'_, '_> {
         self.history.passes = self.history.passes.saturating_add(1).min(2);
         let mut acting =
             pressure::judge(snapshot, limits, &thresholds, &observations, self.history, self.plan);
+        if let Some(waiting) = graceful
+            && !acting.first().is_some_and(choose::cuts_grace_short)
+        {
+            self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
+            self.history.waiting = Some(waiting);
+            return false;
+        }
         if let Some((threshold, reclaiming)) = continued {
             let seen = reclaiming.observation;
             self.note_age(threshold.signal, seen.observed_at);
@@ -149,16 +170,21 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Whether the pass is skipped because the ends that the last one ordered are waited for.
-    fn waits(&mut self) -> bool {
-        let Some(waiting) = self.history.waiting.take() else { return false };
-        let waits = self.still_runs(&waiting) && self.snapshot.taken_at < waiting.until;
-        if waits {
-            pressure::repeat_conditions(self.history, self.plan);
-            self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
-            self.history.waiting = Some(waiting);
+    /// Whether the ends that the last pass ordered are waited for, and nothing else is done.
+    fn waits(&mut self) -> Wait {
+        let Some(waiting) = self.history.waiting.take() else { return Wait::Over };
+        if !self.still_runs(&waiting) || self.snapshot.taken_at >= waiting.until {
+            return Wait::Over;
         }
-        waits
+        let may_take_its_time =
+            |w: &&Workload| waiting.has(w) && choose::is_graceful(w, self.snapshot.taken_at);
+        if self.active.iter().copied().any(|workload| may_take_its_time(&workload)) {
+            return Wait::ForGrace(waiting);
+        }
+        pressure::repeat_conditions(self.history, self.plan);
+        self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
+        self.history.waiting = Some(waiting);
+        Wait::Lasts
     }
 
     /// Whether thresholds on disk are left alone, because what is dead of the last victims for want of disk has not been removed yet.
@@ -337,7 +363,12 @@ impl Pass<'_, '_> {
         }
         let most = self.most_victims(&need, dying > assumed);
         choose::choose(&need, &ranking, dying, most, self.plan);
-        let chosen = self.plan.evictions().count();
+        let is_new = |evict: &&Evict| {
+            let mut hastened =
+                self.snapshot.workloads.iter().filter(|w| choose::is_hastened(w, &need));
+            !hastened.any(|workload| workload.key == evict.workload)
+        };
+        let chosen = self.plan.evictions().filter(is_new).count();
         let now = self.snapshot.taken_at;
         let evictions = &mut self.history.evictions;
         evictions.extend(core::iter::repeat_n(now, chosen));

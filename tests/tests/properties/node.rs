@@ -180,7 +180,7 @@ fn workload() -> BoxedStrategy<Workload> {
         state(),
         any::<[bool; 2]>(),
     );
-    let termination = of((moment(), moment(), of(figure()), any::<[bool; 2]>()));
+    let termination = of((moment(), moment(), of(figure()), of(moment()), any::<[bool; 2]>()));
     let asked = (
         containers(),
         of(amounts()),
@@ -206,10 +206,11 @@ fn workload() -> BoxedStrategy<Workload> {
                 deleted,
                 evicted,
                 termination: termination.map(
-                    |(since, deadline, expected_free, [restarted, dry_run])| Termination {
+                    |(since, deadline, expected_free, kill_at, [restarted, dry_run])| Termination {
                         since,
                         deadline,
                         expected_free,
+                        kill_at,
                         restarted,
                         dry_run,
                     },

@@ -85,7 +85,7 @@ proptest! {
         for ((plan, _), snapshot) in two_passes(&first, &second, &limits).iter().zip([&first, &second]) {
             let ended = ended(plan);
             for workload in &snapshot.workloads {
-                let is_counted = workload.termination.is_some_and(|d| !d.restarted && (limits.options().count_terminating || d.dry_run));
+                let is_counted = workload.termination.is_some_and(|d| !d.restarted && d.kill_at.is_none() && (limits.options().count_terminating || d.dry_run));
                 let untouchable = workload.is_critical() || workload.protected.is_some() || workload.is_finished() || is_counted;
                 prop_assert!(!(untouchable && ended.contains(&workload.key)), "{workload:?}");
             }

@@ -150,6 +150,9 @@ pub struct Termination {
     pub deadline: Time,
     /// Bytes of memory that its termination should free, whatever it was chosen for; of other resources it is what the workload has. `None` when unknown.
     pub expected_free: Option<u64>,
+    /// When it is killed unless it has ended by itself; `None` once it has been. A hard threshold of memory or task ids does not wait for that.
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub kill_at: Option<Time>,
     /// Only a part of it is on its way out: the rest was started since, and is a candidate as any other. What was measured of the workload is that rest.
     #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub restarted: bool,
