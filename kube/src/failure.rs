@@ -23,11 +23,16 @@ pub enum Failure {
         name: Option<String>,
         /// When to ask again, where it says so.
         retry_after: Option<Duration>,
+        /// It is a disruption budget that refuses.
+        by_budget: bool,
     },
     /// The answer was not what was asked for.
     #[error("answer not understood: {0}")]
     Answer(String),
 }
+
+/// The cause that the Eviction subresource names where a budget refuses; a 429 without it is about the API server's load (`CauseType` in `policy/v1`).
+const BUDGET: &str = "DisruptionBudget";
 
 /// What the API server does not say itself.
 fn advice(code: u16) -> &'static str {
@@ -52,6 +57,14 @@ struct Status {
 struct Details {
     name: Option<String>,
     retry_after_seconds: Option<u64>,
+    causes: Vec<Cause>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Cause {
+    /// Its kind, in spite of the name.
+    reason: String,
 }
 
 impl Failure {
@@ -69,6 +82,7 @@ impl Failure {
             message: status.message,
             name: status.details.name.filter(|name| !name.is_empty()),
             retry_after: retry_after.map(Duration::from_secs),
+            by_budget: status.details.causes.iter().any(|cause| cause.reason == BUDGET),
         }
     }
 
@@ -88,6 +102,12 @@ impl Failure {
             Self::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+
+    /// Whether a disruption budget refuses: 429 is also the answer of an API server that has too much to do.
+    #[must_use]
+    pub fn is_by_budget(&self) -> bool {
+        matches!(self, Self::Status { code: 429, by_budget: true, .. })
     }
 
     /// Whether a precondition on the UID was not met: another object has the name by now. A deletion is answered by 409, a patch by 422.
@@ -137,6 +157,19 @@ mod tests {
         assert_eq!(Failure::of(429, details, None).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(Failure::of(429, details, Some(2)).retry_after(), Some(Duration::from_secs(2)));
         assert_eq!(Failure::of(500, b"", None).retry_after(), None);
+    }
+
+    /// As kube-apiserver 1.20.2 and 1.36 answer.
+    #[test]
+    fn a_budget_that_refuses_is_told_from_an_api_server_that_has_too_much_to_do() {
+        let budget = br#"{"kind":"Status","code":429,"reason":"TooManyRequests","message":"Cannot evict pod as it would violate the pod's disruption budget.","details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget db needs 1 healthy pods and has 0 currently"}]}}"#;
+        assert!(Failure::of(429, budget, None).is_by_budget());
+        let busy = br#"{"kind":"Status","code":429,"reason":"TooManyRequests","message":"too many requests, please try again later","details":{"retryAfterSeconds":1}}"#;
+        assert!(!Failure::of(429, busy, None).is_by_budget());
+        assert!(
+            !Failure::of(429, b"Too many requests, please try again later.", Some(1))
+                .is_by_budget()
+        );
     }
 
     #[test]

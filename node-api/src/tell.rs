@@ -13,8 +13,14 @@ const ASKED_AGAIN: u32 = 2;
 /// How often one is that it does not answer, which takes longer to find out.
 const ASKED_AGAIN_IN_VAIN: u32 = 1;
 
-/// The longest pause before that.
+/// How often it is tried again to have the object of a pod go of which nothing runs any more.
+const FINISHED_AGAIN: u32 = 3;
+
+/// The longest pause before any of that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause that an API server with too much to do is granted: the node is short of something meanwhile.
+const LONGEST_WANTED: Duration = Duration::from_secs(5);
 
 /// Why telling stopped: it is to be gone on with later.
 #[derive(Debug)]
@@ -63,7 +69,9 @@ pub(crate) async fn tell(
         }
     }
     if !(is_deleting || was_gone) {
-        match api.delete_pod(&pod, eviction.grace).await {
+        // Nothing needs time any more, and its kubelet may just have taken back that it has Failed.
+        let grace = if is_dead { 0 } else { eviction.grace };
+        match api.delete_pod(&pod, grace).await {
             Ok(()) => {}
             Err(failure) if failure.is_gone(&pod) => was_gone = true,
             Err(failure) if may_pass(&failure) => {
@@ -92,9 +100,18 @@ pub(crate) async fn tell(
 /// Nothing runs any more of a pod that was deleted while something still did: it is told as Failed, and its object goes without its kubelet having to come round.
 pub(crate) async fn finish(api: &Api, eviction: &Eviction) {
     let pod = pod_of(eviction);
-    // What is not taken here its kubelet does, later.
-    if api.set_pod_status(&pod, &words::status(eviction, true)).await.is_ok() {
-        let _ = api.delete_pod(&pod, 0).await;
+    let status = words::status(eviction, true);
+    for attempt in 0..=FINISHED_AGAIN {
+        let taken = match api.set_pod_status(&pod, &status).await {
+            Err(failure) if may_pass(&failure) => Err(failure),
+            // Its object goes also where its status may not be written.
+            _ => api.delete_pod(&pod, 0).await,
+        };
+        match taken {
+            Err(failure) if may_pass(&failure) => sleep(backoff(attempt, LONGEST_PAUSE)).await,
+            // What is refused for good its kubelet does, later.
+            _ => return,
+        }
     }
 }
 
@@ -116,9 +133,10 @@ pub(crate) async fn evict(api: &Api, eviction: &Eviction) -> Asked {
         match api.evict_pod(&pod, eviction.grace).await {
             Ok(()) => return Asked::Done,
             Err(failure) if failure.is_gone(&pod) => return Asked::Done,
-            Err(failure) if failure.code() == Some(429) => return Asked::Refused(failure),
+            Err(failure) if failure.is_by_budget() => return Asked::Refused(failure),
             Err(failure) if may_pass(&failure) && attempts < again(&failure) => {
-                sleep(backoff(attempts, LONGEST_PAUSE)).await;
+                let wanted = failure.retry_after().unwrap_or_default().min(LONGEST_WANTED);
+                sleep(backoff(attempts, LONGEST_PAUSE).max(wanted)).await;
                 attempts += 1;
             }
             Err(failure) => return Asked::Failed(failure),
@@ -136,33 +154,38 @@ mod tests {
     use ebb_tests::api_server::{ApiServer, Fault};
     use tokio::sync::mpsc;
 
+    /// A server with a pod, a client of it, and the pod's eviction.
+    async fn set_up() -> (ApiServer, Api, Eviction) {
+        let server = ApiServer::start("n").unwrap();
+        server.add_pod("ns", "p", "u");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        let api = ebb_kube::connect(Some(file.path()), None).await.unwrap();
+        let eviction = Eviction {
+            namespace: "ns".to_owned(),
+            name: "p".to_owned(),
+            uid: "u".to_owned(),
+            grace: 1,
+            reason: "Evicted".to_owned(),
+            message: "low".to_owned(),
+            condition: true,
+            annotations: Vec::new(),
+            at: 1,
+            is_deleting: false,
+        };
+        (server, api, eviction)
+    }
+
     /// The loop kills what is started again of a pod that is deleted; of one that stays it must not.
     #[tokio::test]
     async fn a_deletion_that_is_refused_is_not_told_as_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("kubeconfig");
         for is_forbidden in [true, false] {
-            let server = ApiServer::start("n").unwrap();
-            server.add_pod("ns", "p", "u");
+            let (server, api, eviction) = set_up().await;
             if is_forbidden {
                 server.on_request(|request| {
                     (request.method == "DELETE").then_some(Fault::Refused(403, None))
                 });
             }
-            std::fs::write(&file, server.kubeconfig()).unwrap();
-            let api = ebb_kube::connect(Some(&file), None).await.unwrap();
-            let eviction = Eviction {
-                namespace: "ns".to_owned(),
-                name: "p".to_owned(),
-                uid: "u".to_owned(),
-                grace: 1,
-                reason: "Evicted".to_owned(),
-                message: "low".to_owned(),
-                condition: true,
-                annotations: Vec::new(),
-                at: 1,
-                is_deleting: false,
-            };
             let (news, mut inbox) = mpsc::channel(4);
             let (was_gone, refused) = tell(&api, "n", &eviction, true, &news).await.unwrap();
             assert_eq!(
@@ -172,6 +195,21 @@ mod tests {
             );
             let told = inbox.try_recv();
             assert_eq!(told.is_err(), is_forbidden, "{told:?}");
+        }
+    }
+
+    /// A kubelet that has no time would keep its object for half a minute.
+    #[tokio::test]
+    async fn what_is_dead_goes_at_once_also_where_its_status_says_otherwise() {
+        for is_dead in [true, false] {
+            let (server, api, eviction) = set_up().await;
+            server.set_graceful();
+            server.on_request(|request| {
+                (request.method == "PATCH").then_some(Fault::Refused(403, None))
+            });
+            let (news, _inbox) = mpsc::channel(4);
+            tell(&api, "n", &eviction, is_dead, &news).await.unwrap();
+            assert_eq!(server.uid_of("ns", "p").is_none(), is_dead);
         }
     }
 }

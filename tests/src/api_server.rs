@@ -40,6 +40,8 @@ pub enum Fault {
     Late(Duration),
     /// It is not done, and answered with a code, with `Retry-After` if any.
     Refused(u16, Option<u64>),
+    /// A disruption budget does not allow it, with `Retry-After` if any.
+    Spared(Option<u64>),
     /// A watch says in its stream that its version is too old.
     TooOld,
     /// A watch ends in the middle of the line of its first event.
@@ -201,6 +203,7 @@ impl ApiServer {
                 Some(Fault::Refused(code, after)) => {
                     Some((code, after, status(code, "refused by a rule", None)))
                 }
+                Some(Fault::Spared(after)) => Some((429, after, spared())),
                 _ => None,
             };
             if refused.is_none() && request.path.contains("watch=1") {
@@ -316,6 +319,13 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Result<Option<Request>> {
 
 fn status(code: u16, message: &str, name: Option<&str>) -> Value {
     json!({ "kind": "Status", "code": code, "message": message, "details": { "name": name } })
+}
+
+fn spared() -> Value {
+    let mut status =
+        status(429, "Cannot evict pod as it would violate the pod's disruption budget.", None);
+    status["details"]["causes"] = json!([{ "reason": "DisruptionBudget", "message": "by a rule" }]);
+    status
 }
 
 /// Whether a list or watch is about the object at this path.

@@ -155,7 +155,7 @@ fn obeys_budgets(session: &Session) -> Result<()> {
         };
         client.set_pod_status(&pod, &running).await?;
         let refused = client.evict_pod(&pod, 30).await.err();
-        ensure!(refused.as_ref().and_then(Failure::code) == Some(429), "not refused: {refused:?}");
+        ensure!(refused.as_ref().is_some_and(Failure::is_by_budget), "not refused: {refused:?}");
         let seen = api.get(&path(&pod))?;
         ensure!(seen["metadata"]["deletionTimestamp"].is_null(), "{seen}");
         client.delete_pod(&pod, 1).await?;

@@ -19,9 +19,13 @@ ebb:
 
 /// A pod with a grace of its own, below the longest that is given.
 fn patient(lab: &mut Lab, api: &ApiServer, name: &str, mib: u64) -> Pod {
+    patient_for(20, lab, api, name, mib)
+}
+
+fn patient_for(seconds: u64, lab: &mut Lab, api: &ApiServer, name: &str, mib: u64) -> Pod {
     let own = another(lab, api, name, mib);
     let mut object = pod_object("ns", name, &own.uid);
-    object["spec"]["terminationGracePeriodSeconds"] = 20.into();
+    object["spec"]["terminationGracePeriodSeconds"] = seconds.into();
     api.put(&pod("ns", name), object);
     own
 }
@@ -35,7 +39,7 @@ fn asked(api: &ApiServer, name: &str) -> Vec<Request> {
 fn a_pod_that_its_budget_spares_is_left_out_and_another_is_evicted_with_its_grace() {
     let (mut lab, hog, api) = beside_an_api_server();
     let second = patient(&mut lab, &api, "second", 1000);
-    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(600))));
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(600))));
     let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
     lab.node.set_available(60);
@@ -65,7 +69,7 @@ fn a_pod_that_its_budget_spares_is_left_out_and_another_is_evicted_with_its_grac
 #[test]
 fn a_budget_that_spares_the_only_candidate_is_asked_again_when_it_wants_to_be() {
     let (lab, hog, api) = beside_an_api_server();
-    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(1))));
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(1))));
     let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
     lab.node.set_available(60);
@@ -99,6 +103,29 @@ fn an_eviction_that_hangs_is_asked_for_again_before_the_runtime_is() {
     assert_eq!(lab.world().count("StopContainer"), 0);
 }
 
+/// No budget has refused anything.
+#[test]
+fn an_api_server_with_too_much_to_do_is_asked_again_when_it_wants_to_be() {
+    let (lab, hog, api) = beside_an_api_server();
+    let mut faults = vec![Fault::Refused(429, Some(1)); 2];
+    api.on_request(move |r| if r.path.ends_with("/eviction") { faults.pop() } else { None });
+    let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    agent.wait("evictionTold");
+    lab.node.set_available(1500);
+    lab.is_dead(&hog);
+    let records = agent.stop();
+    let all = asked(&api, "hog");
+    assert_eq!((all.len(), events(&api).len()), (3, 1));
+    for pair in all.windows(2) {
+        let gap = pair[1].at - pair[0].at;
+        assert!(gap > Duration::from_millis(900), "asked again after {gap:?}");
+    }
+    assert!(!records.iter().any(|r| r["event"] == "evictionRefused"), "{records:#?}");
+    assert_eq!(lab.world().count("StopContainer"), 0);
+}
+
 #[test]
 fn the_runtime_stops_what_the_api_server_fails_to_evict_or_may_not() {
     for (code, times) in [(500, 3), (403, 1)] {
@@ -120,11 +147,68 @@ fn the_runtime_stops_what_the_api_server_fails_to_evict_or_may_not() {
     }
 }
 
+/// Longer than anybody here waits.
+const AN_HOUR: u64 = 3600;
+
+fn with_an_hour() -> String {
+    SOFT.replace("GracePeriod: 30", "GracePeriod: 3600")
+}
+
+/// It has an hour to end by itself, and the node has not: it is killed, and nobody else pays for its grace.
+#[test]
+fn a_hard_threshold_waits_for_no_grace_and_cuts_it_short_as_part_of_the_same_eviction() {
+    let (mut lab, _, api) = beside_an_api_server();
+    let slow = patient_for(AN_HOUR, &mut lab, &api, "slow", 1800);
+    let mut agent = start_with(&with_an_hour(), &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    agent.wait("evictionTold");
+    assert_eq!(asked(&api, "slow")[0].body["deleteOptions"]["gracePeriodSeconds"], AN_HOUR);
+    assert!(!slow.payload.is_killed(), "its grace has only begun");
+    lab.node.gives_back_when_killed(&slow.payload, 1500);
+    lab.node.set_available(5);
+    ends(&slow);
+    lab.is_dead(&slow);
+    agent.wait("pressureRelieved");
+    let records = agent.stop();
+    assert_eq!(victims(&records), ["ns/slow"], "{records:#?}");
+    assert_eq!((asked(&api, "hog").len(), events(&api).len()), (0, 1));
+}
+
+/// The API server has not even answered by then; the kill is told as any other.
+#[test]
+fn a_hard_threshold_waits_for_no_answer_about_an_eviction_either() {
+    let (mut lab, _, api) = beside_an_api_server();
+    let slow = patient_for(AN_HOUR, &mut lab, &api, "slow", 1800);
+    api.on_request(|r| r.path.ends_with("/eviction").then_some(Fault::Hung));
+    let mut agent = start_with(&with_an_hour(), &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    wait_for("the question", || asked(&api, "slow").len() == 1);
+    lab.node.gives_back_when_killed(&slow.payload, 1500);
+    lab.node.set_available(5);
+    ends(&slow);
+    lab.is_dead(&slow);
+    agent.wait("evictionTold");
+    let records = agent.stop();
+    assert_eq!(victims(&records), ["ns/slow"], "{records:#?}");
+    assert!(api.uid_of("ns", "slow").is_none() && events(&api).len() == 1);
+}
+
+/// Who was killed or told to end, each once.
+fn victims(records: &[Value]) -> Vec<&str> {
+    let names = records
+        .iter()
+        .filter(|record| record["event"] == "evicted")
+        .filter_map(|record| record["workload"]["name"].as_str());
+    names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
 /// The kubelet would kill it, and the kernel anybody.
 #[test]
 fn a_budget_spares_nobody_below_a_hard_threshold_where_nobody_else_is_left() {
     let (lab, hog, api) = beside_an_api_server();
-    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Refused(429, Some(600))));
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(600))));
     let mut agent = start_with(SOFT, &lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
     lab.node.set_available(60);
