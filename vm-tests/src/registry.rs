@@ -3,8 +3,8 @@ use crate::bench::{self, idle, race};
 use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
-    memory_pressure, pressure, privileges, programs, reflex, runtime, runtime_pods, service, steps,
-    storms, swap, sweep,
+    memory_pressure, pressure, privileges, programs, reflex, runtime, runtime_pods, service,
+    soft_eviction, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -200,6 +200,12 @@ pub(crate) const LONG: &[Test] = &[
     test("a_starved_node_starts_nothing_evicted_again", "kubelet", 5400, busy_node::starved),
     test("five_leaking_pods_go_and_nobody_else", "kubelet", 3600, busy_node::five_at_once),
     test("ebb_runs_from_its_image_as_a_daemon_set", "cluster", 1800, daemonset::deployed),
+    test(
+        "a_soft_eviction_obeys_budgets_and_drains_its_service",
+        "cluster",
+        1800,
+        soft_eviction::obeys_budgets_and_drains,
+    ),
     test("who_fills_a_kubelets_disk_is_evicted", "kubelet", 5400, kubelet_disk::filled),
     test("a_hung_runtime_delays_no_kill", "containerd", 900, eviction::hung_runtime),
     test("who_fills_the_disk_is_evicted_ten_times", "disk", 5400, disk::ten_times),

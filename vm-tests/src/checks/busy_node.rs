@@ -1,5 +1,5 @@
 //! ebb connected to the API server beside a real kubelet on a node that has no time for either: both processors are busy, or five pods leak at once.
-use super::kubernetes::{decides_on, evicts, is_about, on_a_node};
+use super::kubernetes::{FIELDS, decides_on, evicts, is_about, on_a_node};
 use crate::actors::Actor;
 use crate::agent::{Agent, is};
 use crate::cgroup::Cgroup;
@@ -29,7 +29,7 @@ const PROCESSORS: usize = 2;
 
 /// With both processors busy, each leak is evicted by one decision; what its kubelet starts again before it has seen the deletion goes with it, and nothing of it is started afterwards.
 pub(crate) fn starved(test: &TestContext) -> Result<Outcome> {
-    on_a_node(test, |test, kube, agent| {
+    on_a_node(test, FIELDS, |test, kube, agent| {
         let busy = Busy::start()?;
         let mut gone = Vec::new();
         for n in 1..=EVICTIONS {
@@ -64,7 +64,7 @@ pub(crate) fn starved(test: &TestContext) -> Result<Outcome> {
 
 /// Five leaking pods beside idle ones, again and again: each eviction is of one that leaks, and each of them goes.
 pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
-    on_a_node(test, |test, kube, agent| {
+    on_a_node(test, FIELDS, |test, kube, agent| {
         let mut gone = Vec::new();
         for round in 1..=ROUNDS {
             let gate = format!("round-{round}");

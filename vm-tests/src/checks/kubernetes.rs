@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Available memory below which ebb evicts; and how long its conditions stay afterwards.
-const FIELDS: &str =
+pub(super) const FIELDS: &str =
     "evictionHard:\n  memory.available: 400Mi\nevictionPressureTransitionPeriod: 5s\n";
 /// MiB/s of the leak.
 const RATE: &str = "60";
@@ -27,21 +27,22 @@ const API_SERVER: &str = "system.slice/kube-apiserver.service";
 
 /// Each leak is evicted, deleted and told once; the Node says so as long as it is under pressure.
 pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
-    on_a_node(test, leaks)
+    on_a_node(test, FIELDS, leaks)
 }
 
 /// With an API server that answers nothing the leak is killed in the same time, as often as its kubelet starts it again, and nobody else; what happened is told once it answers again.
 pub(crate) fn told_later(test: &TestContext) -> Result<Outcome> {
-    on_a_node(test, away)
+    on_a_node(test, FIELDS, away)
 }
 
 /// Three idle pods, an agent that is connected, and what `play` does with them: nobody else pays, and the kernel kills nobody.
 pub(super) fn on_a_node(
     test: &TestContext,
+    thresholds: &str,
     play: fn(&TestContext, &Kube, &mut Agent) -> Result<()>,
 ) -> Result<Outcome> {
     let kube = Kube::ensure(test)?;
-    let played = beside_idle_pods(test, &kube, play);
+    let played = beside_idle_pods(test, &kube, thresholds, play);
     kube.keep_logs(test)?;
     kube.delete_all_pods()?;
     played.map(|()| Outcome::Passed)
@@ -50,6 +51,7 @@ pub(super) fn on_a_node(
 fn beside_idle_pods(
     test: &TestContext,
     kube: &Kube,
+    thresholds: &str,
     play: fn(&TestContext, &Kube, &mut Agent) -> Result<()>,
 ) -> Result<()> {
     let idle = idle_pods(kube)?;
@@ -71,7 +73,7 @@ fn beside_idle_pods(
         incidents,
     ];
     let settings = Settings {
-        thresholds: FIELDS,
+        thresholds,
         arguments: &arguments,
         own: "  mode: kubernetes\n",
         ..Settings::default()

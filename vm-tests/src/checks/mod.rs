@@ -25,6 +25,7 @@ pub(crate) mod reflex;
 pub(crate) mod runtime;
 pub(crate) mod runtime_pods;
 pub(crate) mod service;
+pub(crate) mod soft_eviction;
 pub(crate) mod steps;
 pub(crate) mod storms;
 pub(crate) mod swap;

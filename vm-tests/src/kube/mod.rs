@@ -10,6 +10,7 @@
 mod api;
 mod deployed;
 mod pods;
+mod policies;
 mod services;
 
 pub(crate) use deployed::EbbPod;

@@ -43,7 +43,8 @@ impl Kube {
         // There may be no scheduler, and none is asked.
         of["nodeName"] = json!(NODE);
         let object = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": spec.name}, "spec": of,
+            "apiVersion": "v1", "kind": "Pod", "spec": of,
+            "metadata": {"name": spec.name, "labels": {"app": spec.name}},
         });
         let made = self.api.create(ALL, &object);
         let made = made.with_context(|| format!("cannot make the pod {}", spec.name))?;

@@ -31,8 +31,8 @@ const ADDRESS: &str = "10.0.2.15";
 const SERVICE: (&str, u16) = ("10.96.0.1", 443);
 /// What a machine with a whole control plane has on its command line.
 const CONTROLLERS: &str = "guest.controllers";
-/// What it takes to run a DaemonSet and a Deployment. Nodes are left alone: a kubelet under emulation is late at times.
-const ENABLED: &str = "daemonset,deployment,replicaset,endpoint,garbagecollector,namespace,serviceaccount,serviceaccount-token,root-ca-cert-publisher";
+/// What it takes to run a DaemonSet and a Deployment, and what Services and budgets go by. Nodes are left alone: a kubelet under emulation is late at times.
+const ENABLED: &str = "daemonset,deployment,disruption,replicaset,endpoint,garbagecollector,namespace,serviceaccount,serviceaccount-token,root-ca-cert-publisher";
 /// The API server makes a key pair and fills an empty store before it is ready: 20 s alone under TCG.
 const STARTS_IN: Duration = Duration::from_secs(240);
 /// What the kubelet and its volumes call, which busybox has.
