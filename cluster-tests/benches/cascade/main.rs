@@ -103,6 +103,7 @@ fn main() -> Result<()> {
         let ebb = session(Collector::Ebb, limits, count, &plane, assets)?;
         text.push_str(&cascade_table(limits, count, &kcm, &ebb, None));
     }
+    text.push_str(&beside(chains, &plane, assets)?);
     start::fill(&plane, owned)?;
     for limits in [Limits::Defaults, Limits::Equal(UNREACHED)] {
         let ebb = start::measure(Collector::Ebb, limits, start::PATIENCE, &plane, assets)?;
@@ -150,6 +151,25 @@ fn session(
     let resident = running.resident()?;
     running.end()?;
     Ok(Session { idle, cases, resident })
+}
+
+/// What ebb at its defaults leaves of an unrelated client's time, in cascades that are long enough for a p99.
+fn beside(count: usize, plane: &Plane, assets: &Path) -> Result<String> {
+    let alone = cascades::alone(count, plane)?.p99;
+    let ebb = session(Collector::Ebb, Limits::Defaults, count, plane, assets)?;
+    let mut text = format!(
+        "An unrelated client beside ebb at its defaults, {count} chains and an owner of {count} ConfigMaps:\n\n\
+         | | p99 | for what the deleting clients alone make of it |\n|---|---|---|\n\
+         | nothing | {:.1} ms | |\n\
+         | the same clients delete {count} Deployments that own nothing, no collector runs | {alone:.1} ms | 1.0 × |\n",
+        ebb.idle.p99
+    );
+    for (case, taken) in ebb.cases {
+        let p99 = taken.unrelated.p99;
+        _ = writeln!(text, "| {} | {p99:.1} ms | {:.1} × |", case.name(), p99 / alone);
+    }
+    text.push('\n');
+    Ok(text)
 }
 
 /// The same writes by clients that need not find anything out.
