@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod alerts;
 mod alone;
+mod archive;
 mod bench;
 mod bpf;
 mod build;
