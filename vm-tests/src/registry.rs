@@ -3,8 +3,8 @@ use crate::bench::{self, idle, race};
 use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
-    memory_pressure, pressure, privileges, programs, reflex, runtime, runtime_pods, service, steps,
-    storms, swap, sweep,
+    memory_pressure, packages, pressure, privileges, programs, reflex, runtime, runtime_pods,
+    service, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -114,6 +114,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
     test("the_shipped_unit_is_ready_hardened_and_restarted", "systemd", 400, service::shipped_unit),
+    test("the_package_is_installed_upgraded_and_purged", "debian", 400, packages::a_life),
     test("two_hundred_pods_at_once_cost_nobody_anything", "node", 300, storms::boot),
     test("pods_that_take_too_much_at_once_cost_few", "node", 300, storms::overcommitted),
     test("a_leak_in_a_nested_container_ends_alone", "small", 180, storms::nested),
