@@ -25,10 +25,12 @@ fn settings(file: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn every_shipped_configuration_is_understood() {
+fn every_shipped_configuration_is_understood_and_observes() {
     let all = shipped();
     assert_eq!(all.len(), 4, "{all:?}");
     for file in all {
-        assert!(!settings(&file).is_empty(), "{}", file.display());
+        let enforces = settings(&file).into_iter().find(|setting| setting["key"] == "ebb.enforce");
+        let enforces = enforces.unwrap_or_else(|| panic!("{} does not say", file.display()));
+        assert_eq!(enforces["value"], "false", "{}", file.display());
     }
 }
