@@ -114,7 +114,6 @@ pub(crate) const TESTS: &[Test] = &[
     test("leftover_pods_go_and_live_ones_stay", "small", 240, enforcement::leftovers),
     test("values_of_units_survive_systemd", "systemd", 180, enforcement::systemd_driver),
     test("the_shipped_unit_is_ready_hardened_and_restarted", "systemd", 400, service::shipped_unit),
-    test("the_package_is_installed_upgraded_and_purged", "debian", 400, packages::a_life),
     test("two_hundred_pods_at_once_cost_nobody_anything", "node", 300, storms::boot),
     test("pods_that_take_too_much_at_once_cost_few", "node", 300, storms::overcommitted),
     test("a_leak_in_a_nested_container_ends_alone", "small", 180, storms::nested),
@@ -161,7 +160,7 @@ pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
 /// What `cargo xtask soak` runs, for as long as it is told: a day and an hour at most.
 pub(crate) const SOAK: &[Test] = &[test("soak", "soak", 90_000, soak::as_told)];
 
-/// More of collection and eviction on every real containerd; run by `cargo xtask vm --long`: each takes minutes under emulation.
+/// More of collection and eviction on every real containerd, and ebb's package; run by `cargo xtask vm --long`: each takes minutes under emulation.
 pub(crate) const LONG: &[Test] = &[
     test(
         "an_exited_container_is_collected_within_a_second",
@@ -188,6 +187,7 @@ pub(crate) const LONG: &[Test] = &[
         400,
         collection::images_by_age,
     ),
+    test("the_package_is_installed_upgraded_and_purged", "debian", 400, packages::a_life),
     test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
     test("a_kubelet_starts_again_what_was_killed", "kubelet", 600, kubelet::starts_again),
     test(
