@@ -187,7 +187,7 @@ pub(crate) const LONG: &[Test] = &[
         400,
         collection::images_by_age,
     ),
-    test("the_package_is_installed_upgraded_and_purged", "debian", 400, packages::a_life),
+    test("the_package_is_installed_upgraded_and_purged", "debian", 900, packages::a_life),
     test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
     test("a_kubelet_starts_again_what_was_killed", "kubelet", 600, kubelet::starts_again),
     test(

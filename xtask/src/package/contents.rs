@@ -119,7 +119,12 @@ impl Contents {
     /// Every directory above a file, the outer before the inner.
     pub(crate) fn directories(&self) -> BTreeSet<&str> {
         let above = |path| Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
-        self.files.keys().flat_map(|path| above(path)).filter(|path| !path.is_empty()).collect()
+        self.files
+            .keys()
+            .map(String::as_str)
+            .flat_map(above)
+            .filter(|path| !path.is_empty())
+            .collect()
     }
 
     /// Bytes of all files.
