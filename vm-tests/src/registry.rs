@@ -3,8 +3,8 @@ use crate::bench::{self, idle, race};
 use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
-    memory_pressure, pressure, privileges, programs, reflex, runtime, runtime_pods, service,
-    soft_eviction, steps, storms, swap, sweep,
+    memory_pressure, packages, pressure, privileges, programs, reflex, runtime, runtime_pods,
+    service, soft_eviction, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -160,7 +160,7 @@ pub(crate) const DEMO: &[Test] = &[test("demo", "node", 180, demo::play)];
 /// What `cargo xtask soak` runs, for as long as it is told: a day and an hour at most.
 pub(crate) const SOAK: &[Test] = &[test("soak", "soak", 90_000, soak::as_told)];
 
-/// More of collection and eviction on every real containerd; run by `cargo xtask vm --long`: each takes minutes under emulation.
+/// More of collection and eviction on every real containerd, and ebb's package; run by `cargo xtask vm --long`: each takes minutes under emulation.
 pub(crate) const LONG: &[Test] = &[
     test(
         "an_exited_container_is_collected_within_a_second",
@@ -187,6 +187,7 @@ pub(crate) const LONG: &[Test] = &[
         400,
         collection::images_by_age,
     ),
+    test("the_package_is_installed_upgraded_and_purged", "debian", 900, packages::a_life),
     test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
     test("a_kubelet_starts_again_what_was_killed", "kubelet", 600, kubelet::starts_again),
     test(

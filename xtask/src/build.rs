@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The one target that ebb is built for; named, because a static build must not be applied to build scripts.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Options of `cargo xtask build`.
 #[derive(clap::Args)]

@@ -1,5 +1,6 @@
 //! `cargo xtask image`: ebb as a container image with nothing in it but the one static program.
-use crate::oci::{Archive, Blobs};
+use crate::archive::Archive;
+use crate::oci::Blobs;
 use crate::{build, sh};
 use anyhow::{Context, Result};
 use oci_spec::image::ConfigBuilder;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod alerts;
 mod alone;
+mod archive;
 mod bench;
 mod bpf;
 mod build;
@@ -18,6 +19,7 @@ mod kernels;
 mod kube;
 mod manifests;
 mod oci;
+mod package;
 mod proto;
 mod seed;
 mod sh;
@@ -56,6 +58,8 @@ enum Command {
     Kernels,
     /// Make the Kubernetes that guests and the tests of the cluster collector run, from Debian's source package; `$KUBEBUILDER_ASSETS` names another one.
     Kube(kube::Args),
+    /// Make what operators install: packages for Debian and for rpm, a tarball, the bill of materials and checksums.
+    Package(package::Args),
     /// Regenerate the code of the wire protocols from cri/proto.
     Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Kernels => kernels::run(),
         Command::Kube(args) => kube::run(&args),
+        Command::Package(args) => package::run(&args),
         Command::Proto(args) => proto::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Soak(args) => soak::run(&args),

@@ -4,7 +4,8 @@
 //! layers (tar) ─► configuration ─► manifest ─► index    blobs by digest
 //! ```
 //! Nothing of the machine or the moment is in them: the same content is the same bytes.
-use anyhow::{Context, Result};
+use crate::archive::Archive;
+use anyhow::Result;
 use oci_spec::image::{
     Arch, Config, Descriptor, DescriptorBuilder, Digest, ImageConfigurationBuilder,
     ImageIndexBuilder, ImageManifestBuilder, MediaType, OciLayoutBuilder, Os, PlatformBuilder,
@@ -13,7 +14,6 @@ use oci_spec::image::{
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
-use tar::{Builder, EntryType, Header};
 
 /// What containerd takes for an image's name on import.
 const NAME: &str = "io.containerd.image.name";
@@ -101,49 +101,4 @@ fn in_order(what: &impl Serialize) -> Result<Vec<u8>> {
     let mut value = serde_json::to_value(what)?;
     value.sort_all_objects();
     Ok(serde_json::to_vec(&value)?)
-}
-
-/// A tar whose entries belong to root and are from the beginning of time.
-pub(crate) struct Archive(Builder<Vec<u8>>);
-
-impl Default for Archive {
-    fn default() -> Self {
-        Self(Builder::new(Vec::new()))
-    }
-}
-
-impl Archive {
-    pub(crate) fn directory(&mut self, name: &str) -> Result<()> {
-        let mut header = header(EntryType::Directory, 0o755, 0);
-        let added = self.0.append_data(&mut header, format!("{name}/"), &[][..]);
-        added.with_context(|| format!("cannot add {name}"))
-    }
-
-    pub(crate) fn file(&mut self, name: &str, mode: u32, bytes: &[u8]) -> Result<()> {
-        let mut header = header(EntryType::Regular, mode, u64::try_from(bytes.len())?);
-        let added = self.0.append_data(&mut header, name, bytes);
-        added.with_context(|| format!("cannot add {name}"))
-    }
-
-    /// Another name of a file that is in it.
-    pub(crate) fn link(&mut self, name: &str, to: &str) -> Result<()> {
-        let mut header = header(EntryType::Link, 0o755, 0);
-        let added = self.0.append_link(&mut header, name, to);
-        added.with_context(|| format!("cannot add {name}"))
-    }
-
-    pub(crate) fn finish(self) -> Result<Vec<u8>> {
-        self.0.into_inner().context("cannot end an archive")
-    }
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header
 }

@@ -18,6 +18,7 @@ pub(crate) mod kubelet_disk;
 pub(crate) mod kubernetes;
 pub(crate) mod leaks;
 pub(crate) mod memory_pressure;
+pub(crate) mod packages;
 pub(crate) mod pressure;
 pub(crate) mod privileges;
 pub(crate) mod programs;

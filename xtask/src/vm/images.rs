@@ -1,5 +1,6 @@
 //! Container images for guests, built without a network or a registry from a recipe (ebb-vm-protocol): one OCI layout as a tar that `ctr` imports.
-use crate::oci::{Archive, Blobs};
+use crate::archive::Archive;
+use crate::oci::Blobs;
 use anyhow::{Context, Result};
 use ebb_vm_protocol::images::{IMAGES, Layer, TestImage};
 use oci_spec::image::{ConfigBuilder, Descriptor};

@@ -93,6 +93,9 @@ impl Lab {
             if machine.deploys {
                 files.extend(self.payload.deployment()?);
             }
+            if machine.installs {
+                files.extend(self.payload.packages()?);
+            }
             self.payload.write_initrd(&initrd, &files, &image.modules)?;
             let disk = self.disk(&machine.userland_on(kernel))?;
             let (kernel, image) = (kernel.name.clone(), image.clone());

@@ -48,6 +48,9 @@ pub(crate) struct Machine {
     /// Whether it is given ebb's image and the manifests of `deploy/`.
     #[serde(default)]
     pub(crate) deploys: bool,
+    /// Whether it is given ebb as packages of Debian.
+    #[serde(default)]
+    pub(crate) installs: bool,
     /// The only kernels that it is tried with; all when none is named.
     #[serde(default)]
     kernels: Vec<String>,

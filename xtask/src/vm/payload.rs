@@ -2,7 +2,7 @@
 //!
 //! Both are static, so they run on any root file system. The runner is `/init`: it mounts the root disk, moves itself
 //! and the payload there and goes on as process 1. An initramfs needs no driver to boot from.
-use crate::{bpf, image, manifests, sh};
+use crate::{bpf, image, manifests, package, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,11 @@ impl Payload {
             files.push((overlay.file_name().to_string_lossy().into_owned(), text));
         }
         Ok(files)
+    }
+
+    /// What a guest installs: ebb as a package of Debian, and an upgrade of it.
+    pub(crate) fn packages(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        package::upgrade(&self.agent)
     }
 
     /// Write the initramfs; beside the agent are `files`, by name and content, and the kernel's `modules`.
