@@ -13,6 +13,7 @@ pub mod client;
 mod connection;
 mod events;
 mod incidents;
+mod pace;
 mod peer;
 mod recent;
 mod refusals;

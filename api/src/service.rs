@@ -3,6 +3,7 @@
 use crate::connection::Client;
 use crate::events::{Event, Events};
 use crate::incidents;
+use crate::pace::Hand;
 use crate::watch::{self, Board};
 use crate::wire::agent_server::Agent;
 use crate::wire::{
@@ -62,19 +63,27 @@ impl Calls {
         self.incidents.as_deref().ok_or_else(none)
     }
 
-    /// A stream that `hand_out` fills, on a task of its own.
-    fn stream<T, F, H>(&self, hand_out: H) -> Result<Response<ReceiverStream<T>>, Status>
+    /// A stream to whoever asked, which `hand_out` fills on a task of its own.
+    fn stream<T, F, H>(
+        &self,
+        client: Option<Client>,
+        hand_out: H,
+    ) -> Result<Response<ReceiverStream<T>>, Status>
     where
         T: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
-        H: FnOnce(mpsc::Sender<T>) -> F,
+        H: FnOnce(Hand<T>) -> F,
     {
+        let Some(client) = client else {
+            return Err(Status::internal("a request without a connection"));
+        };
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!("{STREAMS} streams are open already")));
         };
         // No more than the answer that is to be taken next.
         let (to, stream) = mpsc::channel(1);
-        let (work, told) = (hand_out(to), self.guard());
+        let hand = Hand { to, client, events: self.events.clone() };
+        let (work, told) = (hand_out(hand), self.guard());
         tokio::spawn(async move {
             work.await;
             drop((place, told));
@@ -108,14 +117,9 @@ impl Agent for Calls {
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let Some(client) = request.extensions().get::<Client>().cloned() else {
-            return Err(Status::internal("a request without a connection"));
-        };
-        let (board, events) = (Arc::clone(&self.board), self.events.clone());
-        let request = request.into_inner();
-        self.stream(|to| async move {
-            watch::hand_out(&board, &request, &client, to, &events).await;
-        })
+        let client = request.extensions().get::<Client>().cloned();
+        let (board, request) = (Arc::clone(&self.board), request.into_inner());
+        self.stream(client, |hand| async move { watch::hand_out(&board, &request, &hand).await })
     }
 
     async fn get_node(
@@ -156,11 +160,12 @@ impl Agent for Calls {
         request: Request<GetIncidentRequest>,
     ) -> Result<Response<Self::GetIncidentStream>, Status> {
         let _told = self.guard();
+        let client = request.extensions().get::<Client>().cloned();
         let id = request.into_inner().id;
         let Some(file) = incidents::open(self.directory()?, &id).map_err(unreadable)? else {
             return Err(Status::not_found("there is no incident with this id"));
         };
-        self.stream(|to| incidents::hand_out(file, to))
+        self.stream(client, |hand| async move { incidents::hand_out(file, &hand).await })
     }
 }
 

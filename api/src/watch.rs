@@ -2,22 +2,15 @@
 //!
 //! Nothing is queued for a client but the answer that it is to take next: where it stands is a number, and what it missed is told as a gap.
 
-use crate::connection::Client;
-use crate::events::{Event, Events};
+use crate::pace::Hand;
 use crate::recent::{Next, Recent};
 use crate::sink::Records;
 use crate::wire::watch_response::Item;
 use crate::wire::{Begin, Gap, GapReason, WatchRequest, WatchResponse};
-use ebb_journal::{ClientRefusal, Entry};
+use ebb_journal::Entry;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use tokio::sync::mpsc::Sender;
 use tokio::sync::watch;
-use tokio::time::timeout;
 use tonic::Status;
-
-/// How long a client may take nothing in although something is there for it.
-const STALLED: Duration = Duration::from_secs(10);
 
 /// The records of late, and who waits for the next. Only the server's own thread ever has it.
 #[derive(Debug)]
@@ -86,9 +79,7 @@ impl Board {
 pub(crate) async fn hand_out(
     board: &Board,
     request: &WatchRequest,
-    client: &Client,
-    to: Sender<Result<WatchResponse, Status>>,
-    events: &Events,
+    hand: &Hand<Result<WatchResponse, Status>>,
 ) {
     let mut state = board.state.subscribe();
     let (mut position, first) = board.begin(request);
@@ -110,27 +101,17 @@ pub(crate) async fn hand_out(
                     Next::Nothing => break,
                 },
             };
-            let answer = Ok(WatchResponse { item: Some(item) });
-            match timeout(STALLED, to.send(answer)).await {
-                Ok(Ok(())) => {}
-                // The client has gone.
-                Ok(Err(_)) => return,
-                Err(_) => {
-                    events.tell(Event::Refused(client.peer, ClientRefusal::NotReading));
-                    client.disconnect();
-                    return;
-                }
+            if !hand.over(Ok(WatchResponse { item: Some(item) })).await {
+                return;
             }
         }
         if is_ending {
-            let end = Err(Status::unavailable("ebb ends"));
-            // Nobody is waited for any more.
-            let _ = timeout(STALLED, to.send(end)).await;
+            hand.over(Err(Status::unavailable("ebb ends"))).await;
             return;
         }
         tokio::select! {
             changed = state.changed() => if changed.is_err() { return },
-            () = to.closed() => return,
+            () = hand.to.closed() => return,
         }
     }
 }

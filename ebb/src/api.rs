@@ -158,8 +158,8 @@ fn ask(questions: NodeQuestions) -> AskNode {
 fn node(status: &NodeStatus) -> GetNodeResponse {
     let pressures = status.memory_pressure.iter().map(|(rule, full)| MemoryPressure {
         cgroup: rule.cgroup.clone(),
-        limit: rule.limit.0.into(),
-        full_avg10: full.map(|share| share.0.into()),
+        limit: rule.limit.0,
+        full_avg10: full.map(|share| share.0),
     });
     GetNodeResponse {
         version: VERSION.to_owned(),

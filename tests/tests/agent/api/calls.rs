@@ -86,6 +86,11 @@ fn incidents_are_listed_and_read_and_an_id_is_no_path() {
         served.api.runtime.block_on(client.incident(id))
     };
     assert_eq!(get(&all[0].id).unwrap(), text);
+    // One that comes in many pieces.
+    let large: Vec<u8> = (0..200_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    std::fs::write(incidents.path().join("1700000000000-memory.available.json"), &large).unwrap();
+    let got = get("1700000000000-memory.available").unwrap();
+    assert!(got == large, "{} bytes of {}", got.len(), large.len());
     std::fs::write(incidents.path().join("secret.json"), "{}").unwrap();
     for id in ["../api.sock", "secret", "", "/etc/passwd"] {
         let refused = get(id).unwrap_err().to_string();
