@@ -63,7 +63,14 @@ fn what_is_left_is_that_of_the_latest_look_and_its_fall_is_foretold() {
         memory(&node(&served)).time_left_ms.is_some()
     });
     served.node.set_available(1024);
-    wait_for("the new figure", || memory(&node(&served)).available == Some(1024 << 20));
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let mut latest = node(&served);
+    wait_for("another look", || {
+        latest = node(&served);
+        u128::from(latest.looked_at_ms) > since
+    });
+    // A decision, which needs no more than a look a minute, would be later.
+    assert_eq!(memory(&latest).available, Some(1024 << 20), "{latest:?}");
     served.agent.stop();
 }
 
