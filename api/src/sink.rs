@@ -132,7 +132,7 @@ mod tests {
             position = match recent.after(position) {
                 Next::Record(record) => record.seq,
                 Next::Gap(gap) => {
-                    gaps.push(gap.clone());
+                    gaps.push(gap);
                     gap.last.unwrap()
                 }
                 Next::Nothing => break,

@@ -96,7 +96,7 @@ impl Agent {
             return;
         }
         if let Some(kept) = &mut self.kept {
-            kept.take_thresholds(plan, extent);
+            kept.take_thresholds(&plan.thresholds, extent);
         }
         // One that leaves disk out says nothing about thresholds on disk.
         let judged = |watch: &&mut Watch| extent == Extent::Everything || watch.is_quick();

@@ -11,7 +11,7 @@ use crate::state::Extent;
 use ebb_policy::limits::MemoryPressure;
 use ebb_policy::plan::ThresholdStatus;
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{Plan, StallShare, Time};
+use ebb_policy::{StallShare, Time};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,9 +84,9 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Keeps where the thresholds stand; one that left disk out says nothing about thresholds on disk.
-    pub(super) fn take_thresholds(&mut self, plan: &Plan, extent: Extent) {
+    pub(super) fn take_thresholds(&mut self, decided: &[ThresholdStatus], extent: Extent) {
         let before = std::mem::take(&mut self.thresholds);
-        let now = plan.thresholds.iter().map(|status| {
+        let now = decided.iter().map(|status| {
             let stays = |old: &&ThresholdStatus| {
                 (old.signal, old.strength) == (status.signal, status.strength)
             };
@@ -161,12 +161,8 @@ mod tests {
 
     #[test]
     fn a_decision_without_disk_leaves_what_was_known_of_disk() {
-        let of = |memory, disk| Plan {
-            thresholds: vec![
-                status(Signal::MemoryAvailable, memory),
-                status(Signal::NodeFsAvailable, disk),
-            ],
-            ..Plan::default()
+        let of = |memory, disk| {
+            [status(Signal::MemoryAvailable, memory), status(Signal::NodeFsAvailable, disk)]
         };
         let (clear, met, unobserved) =
             (ThresholdState::Clear, ThresholdState::Met, ThresholdState::Unobserved);
