@@ -5,6 +5,9 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::thread::JoinHandle;
 
+/// The nice value of threads that the agent can do without.
+const BEHIND: libc::c_int = 10;
+
 thread_local! {
     /// A panic of this thread is an error to whoever called.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
@@ -21,6 +24,28 @@ pub fn spawn(
     std::thread::Builder::new().name(name.into()).spawn(move || {
         panic_if_asked(name);
         work();
+    })
+}
+
+/// Starts a thread that the agent can do without, behind all others where processors are short: its panic is what `ended` is told, and the agent goes on.
+///
+/// # Errors
+/// When no thread can be made.
+pub fn spawn_beside(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+    ended: impl FnOnce(String) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        // SAFETY: setpriority takes integers; 0 is this thread. A kernel that refuses leaves it as it is.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND) };
+        let done = contain(|| {
+            panic_if_asked(name);
+            work();
+        });
+        if let Err(what) = done {
+            ended(what);
+        }
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
 
+mod api;
 mod beside_kubelet;
 mod cgroups;
 mod check;
@@ -27,6 +28,8 @@ mod run;
 mod runtime;
 mod snapshot;
 mod sockets;
+mod status;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use ebb_journal::text::plain;
@@ -57,6 +60,10 @@ pub struct Cli {
 enum Command {
     /// Watch this node and reclaim when it runs short; a dry run unless --enforce is given.
     Run(run::Args),
+    /// Show how the node stands, as an agent at work knows it: thresholds with what is left of each, and who would be evicted first.
+    Status(status::Args),
+    /// Show the records of an agent at work as they happen.
+    Watch(watch::Args),
     /// Say what this host offers, what ebb will therefore use, and what to do about what is missing.
     Check(check::Args),
     /// Show kernel events as they happen.
@@ -137,6 +144,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Status(args) => status::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),

@@ -1,5 +1,6 @@
 //! `ebb run`: the agent itself.
 
+use super::api::{Api, ApiArgs, Served};
 use super::beside_kubelet::KubernetesArgs;
 use super::configured::{self, ConfigArgs, Objections};
 use super::listen;
@@ -22,6 +23,7 @@ use ebb_agent::sense::host::{CgroupLayout, hierarchies};
 use ebb_agent::sense::psi::Trigger;
 use ebb_agent::sense::sweep::Sweeper;
 use ebb_agent::threads;
+use ebb_api::RecordSink;
 use ebb_journal::Output;
 use ebb_journal::incident::Incidents;
 use ebb_journal::journald::{Entries, Journal, JournalSink, LogLines, Now};
@@ -33,10 +35,14 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 /// Incident records kept when only a directory is given.
 const INCIDENTS_KEPT: usize = 100;
+
+/// How long the end waits for records to be written when their queue cannot be closed.
+const LAST_RECORDS: Duration = Duration::from_secs(1);
 
 /// Arguments of `ebb run`.
 #[derive(Debug, clap::Args)]
@@ -58,6 +64,8 @@ pub(super) struct Args {
     /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080. Nothing of workloads is shown but counts.
     #[arg(long, value_name = "ADDR", value_parser = listen::address)]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    api: ApiArgs,
     /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
@@ -89,6 +97,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             })?),
             None => None,
         };
+    let directory = args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory));
+    let directory = directory.cloned();
     let listener = args.listen.map(listen::take).transpose()?;
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let cluster = args.kubernetes.setup(args.runtime.state(), mode)?;
@@ -97,6 +107,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         Mode::Enforce => node_lock(&args.runtime, &mut missing)?,
         Mode::DryRun => None,
     };
+    // Once no other ebb acts here: of two, the second must not take the socket from the first.
+    let (api, questions) = args.api.take()?.unzip();
     // While privileges are there: a service may be kept from the socket later.
     let clock = Clock::anchored_now();
     let now = Now::new(move || clock.time(Boot::now()));
@@ -148,14 +160,18 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     };
     let (queue, drained) = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
         .context("cannot start the writer of records")?;
-    last_word::tell_after(queue.progress());
+    let written = queue.progress();
+    last_word::tell_after(written.clone());
     let has_runtime = args.runtime.is_given();
     let metrics = Metrics::new(has_runtime, cluster.is_some());
     if let Some(listener) = listener {
         listen::serve(listener, Arc::clone(&metrics)).map_err(Failure::Failed)?;
     }
-    let reporters = reporters(args.output, entries_below, queue.clone(), metrics);
+    let api_sink = api.as_ref().map(Api::sink);
+    let reporters = reporters(args.output, entries_below, queue.clone(), metrics, api_sink);
     let reporter = reporters();
+    let api = api.map(|api| api.serve(directory, reporters.clone())).transpose();
+    let api = api.map_err(Failure::Failed)?;
     let start_reconciler = reconcilers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
     let reconciler = start_reconciler(&config.cgroups).map_err(|error| {
         let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
@@ -187,11 +203,16 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             service,
             reconciler,
             start_reconciler,
+            questions,
         })
         .await
         .map_err(Failure::Failed)
     });
-    drained.wait();
+    // Its thread has a way into the queue, too; one that hangs is not waited for.
+    match api.into_iter().all(Served::end) {
+        true => drained.wait(),
+        false => written.wait(LAST_RECORDS),
+    }
     result
 }
 
@@ -328,18 +349,23 @@ fn log_to(journal: Option<Journal>) {
     };
 }
 
-/// What makes reporters whose records go through `queue`: as entries of the journal with paths of cgroups `entries_below` that directory, else as lines.
+/// What makes reporters whose records go through `queue`: as entries of the journal with paths of cgroups `entries_below` that directory, else as lines; and to clients of the API, where there is one.
 fn reporters(
     output: Output,
     entries_below: Option<PathBuf>,
     queue: Queue,
     metrics: Arc<Metrics>,
+    api: Option<RecordSink>,
 ) -> impl Fn() -> Reporter + Clone + Send + 'static {
     move || {
         let sink = match &entries_below {
             Some(root) => Box::new(Entries::new(output, root, queue.clone())),
             None => output.to(queue.clone(), colour()),
         };
-        Reporter::new(Clock::anchored_now(), sink).counted_by(Arc::clone(&metrics))
+        let reporter = Reporter::new(Clock::anchored_now(), sink).counted_by(Arc::clone(&metrics));
+        match &api {
+            Some(api) => reporter.and_to(Box::new(api.clone())),
+            None => reporter,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The sink for machines: one JSON object a line, which reads back as the same [`Entry`].
 
+use crate::record::Record;
 use crate::sink::{Entry, Sink};
 use std::io::Write;
 
@@ -34,4 +35,11 @@ pub fn line(entry: &Entry) -> Vec<u8> {
         }
     }
     line
+}
+
+/// The word that JSON has for the kind of a record: its `event`.
+#[must_use]
+pub fn kind(record: &Record) -> String {
+    let value = serde_json::to_value(record).unwrap_or_default();
+    value.get("event").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }

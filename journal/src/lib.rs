@@ -4,13 +4,15 @@
 //!                                    ┌─► text      lines for people: the one place where a record gets its words
 //!  agent ─► Record ─► Entry (at) ────┼─► json      one object a line; reads back
 //!                                    ├─► journald  entries with fields, for systemd's journal
-//!                                    └─► metrics   counters and times, for scrapers
+//!                                    ├─► metrics   counters and times, for scrapers
+//!                                    └─► …         what other crates make of them, as `ebb-api`'s answers to local clients
 //! ```
 //! [`record`] is what there is to say, and [`sink`] the shape of whoever passes it on; each sink is a translation that knows nothing of its own.
 //! [`queue`] keeps a slow reader from holding anybody up, and counts what it had to drop. [`incident`] is the file that is kept of an episode of pressure.
 //! Elsewhere: what happened is found out by the agent, which makes the records; nothing here reads or changes the node.
 
 pub mod cgroups;
+mod client;
 mod guard_band;
 pub mod incident;
 mod job;
@@ -24,6 +26,7 @@ pub mod queue;
 pub mod record;
 mod refusal;
 mod removal;
+mod severity;
 pub mod sink;
 mod subject;
 mod target;
@@ -31,6 +34,7 @@ pub mod text;
 mod threshold;
 mod worded;
 
+pub use client::ClientRefusal;
 pub use guard_band::{Band, GuardBand};
 pub use job::{Job, Method, Mode, Need, Rung, Step};
 pub use losses::{Loss, Losses};
@@ -39,6 +43,7 @@ pub use output::Output;
 pub use record::{Done, Moment, OomConstraint, Outcome, Record};
 pub use refusal::{NotDone, Refusal};
 pub use removal::Work;
+pub use severity::Severity;
 pub use sink::{Entry, Sink};
 pub use target::{Payload, Target};
 pub use threshold::InForce;

@@ -6,6 +6,7 @@
 //! JSON is the records' own form, and reads back; words are made by the sink for people ([`crate::text`]), also where JSON carries them ([`Worded`]).
 
 use crate::cgroups::{Dying, Written};
+use crate::client::ClientRefusal;
 use crate::guard_band::GuardBand;
 use crate::job::{Job, Method, Mode};
 use crate::losses::Losses;
@@ -398,6 +399,18 @@ pub enum Record {
         reclaimed: u64,
         /// What could not be done, and why.
         errors: Vec<String>,
+    },
+    /// A client of the API was refused, or lost its connection. At most one a minute for each reason.
+    ApiClientRefused {
+        /// Its user.
+        uid: u32,
+        /// Its process, where the kernel tells.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
+        /// Why.
+        why: ClientRefusal,
+        /// How many more met the same since that was told last.
+        others: u64,
     },
     /// Something that ebb relied on is no longer there.
     Degraded {

@@ -146,12 +146,12 @@ fn boundaries() -> Result<()> {
         });
         ensure!(loader_only, "only ebb-probes may name {name}, but so do {users:?}");
     }
-    // Tests fake a runtime, and so serve what ebb-cri asks for.
+    // Tests fake a runtime, and so serve what ebb-cri asks for; they ask what ebb-api serves in ways that its client does not.
     let users = users_of("tonic")?;
     let client_only = users.iter().all(|user| {
-        ["ebb-cri", "ebb-tests"].contains(&user.as_str()) || user.starts_with("tonic-")
+        ["ebb-api", "ebb-cri", "ebb-tests"].contains(&user.as_str()) || user.starts_with("tonic-")
     });
-    ensure!(client_only, "only ebb-cri may name tonic, but so do {users:?}");
+    ensure!(client_only, "only ebb-cri and ebb-api may name tonic, but so do {users:?}");
     for name in ["kube", "k8s-openapi"] {
         let users = users_of(name)?;
         let client_only = users
@@ -160,7 +160,10 @@ fn boundaries() -> Result<()> {
         ensure!(client_only, "only ebb-kube may name {name}, but so do {users:?}");
     }
     let agent = below("ebb-agent", &[])?;
-    ensure!(!agent.contains("ebb-kube"), "the node's loop is built without a client of Kubernetes");
+    for name in ["ebb-api", "ebb-kube"] {
+        ensure!(!agent.contains(name), "the node's loop is built without {name}");
+    }
+    ensure!(!below("ebb-api", &[])?.contains("ebb-agent"), "the API is built without the agent");
     let journal = below("ebb-journal", &[])?;
     for name in NOT_BELOW_JOURNAL {
         ensure!(!journal.contains(name), "whoever reads records back is built without {name}");

@@ -38,6 +38,18 @@ impl Reporter {
         Self { metrics: Some(metrics), ..self }
     }
 
+    /// Records that another sink takes as well.
+    #[must_use]
+    pub fn and_to(mut self, sink: Box<dyn Sink>) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// Names of the episodes of pressure that are going on.
+    pub(crate) fn episodes(&self) -> impl Iterator<Item = &str> {
+        self.episodes.iter().map(|(_, name)| name.as_str())
+    }
+
     /// Where records are counted.
     pub(crate) fn metrics(&self) -> Option<&Arc<Metrics>> {
         self.metrics.as_ref()

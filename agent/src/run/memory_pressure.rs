@@ -222,6 +222,11 @@ impl Pressures {
         fresh.map(|(_, reading)| reading.clone()).collect()
     }
 
+    /// Every cgroup that is watched, with what was read last.
+    pub(super) fn latest(&self) -> Vec<(MemoryPressure, Option<StallShare>)> {
+        self.watches.iter().map(|watch| (watch.rule.clone(), watch.full_avg10())).collect()
+    }
+
     /// The episode of the cgroup, if it is going on.
     pub(super) fn episode_in(&mut self, cgroup: &str) -> Option<&mut Episode> {
         let watch = self.watches.iter_mut().find(|watch| watch.rule.cgroup == cgroup)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────────────────────────── wait ◄───────────────────────────────┐
 //!            ▼                                                                   │
-//!  Kernel · Pressure · Disk · Runtime · Tick · Acted · Reload(ed) · Shutdown    │
+//!  Kernel · Pressure · Disk · Runtime · Tick · Acted · Reload(ed) · Asked …      │
 //!            │                                                                   │
 //!            ▼                                                                   │
 //!  look ─► (near or below a threshold) sample ─► decide ─► jobs ─► act (thread) ─┘
@@ -28,6 +28,7 @@ mod reflex;
 mod reload;
 mod runtime;
 pub mod session;
+mod status;
 mod wake;
 mod warm_up;
 mod watch;
@@ -62,6 +63,7 @@ pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
+pub use status::{NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, node_questions};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -167,6 +169,8 @@ pub struct Setup {
     pub reconciler: Option<Reconciler>,
     /// How to start one when that is wanted later.
     pub start_reconciler: StartReconciler,
+    /// Who may ask how the node stands; `None` when nobody may.
+    pub questions: Option<NodeInbox>,
 }
 
 /// The threads that read for the loop.
@@ -230,6 +234,8 @@ struct Agent {
     swap_total: Option<u64>,
     ahead: Option<held_decision::HeldDecision>,
     pressures: Pressures,
+    /// What is kept for whoever asks how the node stands; `None` when nobody may.
+    kept: Option<status::Kept>,
 }
 
 /// Runs until told to stop.
@@ -283,18 +289,23 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let reload = std::mem::replace(&mut setup.reload, Reload::never());
     let config = reload::ConfigWatch::start(reload, reloaded)
         .context("cannot start the reader of the configuration")?;
+    let asked = setup.questions.take();
+    let may_ask = asked.is_some();
     let inboxes = Inboxes {
         acted: inbox,
         disk: disk_inbox,
         news: news_inbox,
         cluster: cluster_inbox,
         config: config_inbox,
+        // Without anybody who may ask, one that is closed.
+        asked: asked.map_or_else(|| mpsc::channel(1).1, |inbox| inbox.0),
     };
     let trigger = std::mem::replace(&mut setup.trigger, Err(io::ErrorKind::Unsupported.into()));
     let in_force = std::mem::take(&mut setup.in_force);
     let mode = setup.mode;
     let memory = setup.state_dir.take();
     let mut agent = Agent::new(setup, jobs, standby, Desks { disk, config, session, cluster })?;
+    agent.kept = may_ask.then(status::Kept::default);
     let bell = agent.pressures.bell();
     let wakers = Wakers::new(inboxes, trigger, bell, in_force, mode)?;
     if let Some(dir) = memory {
@@ -336,6 +347,7 @@ impl Agent {
             service,
             reconciler,
             start_reconciler,
+            questions: _,
         } = setup;
         let sensor = NodeSensor::open(&roots)
             .with_context(|| format!("cannot read {}", roots.proc.join("meminfo").display()))?;
@@ -393,6 +405,7 @@ impl Agent {
             swap_total: None,
             ahead: None,
             pressures,
+            kept: None,
         })
     }
 
@@ -466,6 +479,7 @@ impl Agent {
                 }
                 Event::Reload => self.ask_for_configuration(),
                 Event::Reloaded(reloaded) => self.on_reloaded(*reloaded),
+                Event::Asked(question) => self.on_asked(question),
                 Event::Shutdown(why) => {
                     self.service.stopping();
                     self.hear_what_was_done(&mut wakers).await;

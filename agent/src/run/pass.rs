@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::episode::Episode;
+use super::status::RANKED;
 use super::watch::{Watch, also, need};
 use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
@@ -53,13 +54,18 @@ impl Agent {
         self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
         let resort = self.last_resort(&snapshot);
-        self.arm_reflex(resort.as_ref().map(|(resort, first)| (resort, first)), || Decision {
+        let first = resort.as_ref().and_then(|(resort, ranked)| Some((resort, ranked.first()?)));
+        self.arm_reflex(first, || Decision {
             config: None,
             snapshot: snapshot.clone(),
             history: before.clone(),
             plan: plan.clone(),
         });
-        self.standby.leave(resort.map(|(resort, _)| resort));
+        let (resort, ranked) = resort.unzip();
+        self.standby.leave(resort);
+        if let Some(kept) = &mut self.kept {
+            kept.take_ranking(at, ranked);
+        }
         self.remember();
         self.tell_of_local_pressure(&plan);
         if extent == Extent::Everything {
@@ -88,6 +94,9 @@ impl Agent {
         // A pass that waits for the end of its victims judges no threshold, and those there are stay what they are.
         if plan.thresholds.is_empty() && !self.policy.limits.thresholds().is_empty() {
             return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.take_thresholds(&plan.thresholds, extent);
         }
         // One that leaves disk out says nothing about thresholds on disk.
         let judged = |watch: &&mut Watch| extent == Extent::Everything || watch.is_quick();
@@ -240,15 +249,15 @@ impl Agent {
         }
     }
 
-    /// The present ranking and the name of its first, for whoever has to act when this loop does not; `None` when nobody may be ended.
-    fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, WorkloadKey)> {
+    /// The present ranking and its names, for whoever has to act when this loop does not; `None` when nobody may be ended.
+    fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, Vec<WorkloadKey>)> {
         let hard = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
         let need = hard.and_then(super::Watch::hard_need)?;
         let signal = Signal::MemoryAvailable;
         let ranked = last_resort(snapshot, &self.policy.limits, &self.history, signal).into_iter();
         let (keys, targets): (Vec<_>, Vec<_>) =
-            ranked.filter_map(|key| self.state.target(&key).map(|t| (key, t))).take(16).unzip();
-        Some((LastResort { need, targets }, keys.into_iter().next()?))
+            ranked.filter_map(|key| self.state.target(&key).map(|t| (key, t))).take(RANKED).unzip();
+        (!keys.is_empty()).then_some((LastResort { need, targets }, keys))
     }
 
     fn tell_of_local_pressure(&mut self, plan: &Plan) {

@@ -3,6 +3,7 @@
 use super::alarm::Alarm;
 use super::reload::Reloaded;
 use super::session::News;
+use super::status::Asked;
 use crate::act::{Acted, Mode};
 use crate::cluster::ClusterNews;
 use crate::sense::Roots;
@@ -48,6 +49,8 @@ pub(super) enum Event {
     Reload,
     /// The configuration was looked at.
     Reloaded(Box<Reloaded>),
+    /// Somebody asks how the node stands.
+    Asked(Asked),
     /// The operator asks for the end.
     Shutdown(&'static str),
 }
@@ -63,6 +66,7 @@ impl Event {
             Self::Cluster(_) => "taking in news of the API server",
             Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
             Self::Reload | Self::Reloaded(_) => "a new configuration",
+            Self::Asked(_) => "saying how the node stands",
             Self::Shutdown(_) => "the end",
         }
     }
@@ -75,6 +79,7 @@ pub(super) struct Inboxes {
     pub(super) news: Receiver<News>,
     pub(super) cluster: Receiver<ClusterNews>,
     pub(super) config: Receiver<Reloaded>,
+    pub(super) asked: Receiver<Asked>,
 }
 
 /// All sources of events.
@@ -145,7 +150,7 @@ impl Wakers {
             return Event::KernelLost(RingError::Wait { name: "events", source });
         }
         let Self { inboxes, trigger, bell, alarm, hangup, terminate, interrupt, .. } = self;
-        let Inboxes { acted, disk, news, cluster, config } = inboxes;
+        let Inboxes { acted, disk, news, cluster, config, asked } = inboxes;
         let event = tokio::select! {
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
             _ = interrupt.recv() => Event::Shutdown("SIGINT"),
@@ -161,6 +166,7 @@ impl Wakers {
             Some(news) = cluster.recv() => Event::Cluster(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
             Some(reloaded) = config.recv() => Event::Reloaded(Box::new(reloaded)),
+            Some(question) = asked.recv() => Event::Asked(question),
             () = alarm.after(wait) => Event::Tick,
         };
         if matches!(event, Event::KernelLost(_)) {

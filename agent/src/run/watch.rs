@@ -185,6 +185,11 @@ impl Watch {
         headroom.and_then(|h| self.cadence.time_left(h)).is_some_and(|left| left < IMMINENT)
     }
 
+    /// Time until `threshold` is met at the present rate; `None` when what is left does not shrink, or is not known.
+    pub(super) fn time_left(&self, threshold: u64) -> Option<Duration> {
+        self.cadence.time_left(self.left(threshold)?.saturating_sub(threshold))
+    }
+
     /// How long to wait before the next look; `None` when there is nothing to wait for.
     pub(super) fn wait(&self) -> Option<Duration> {
         let (available, threshold) = self.nearest_left()?;

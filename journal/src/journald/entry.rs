@@ -1,26 +1,16 @@
 //! What an entry of the journal says of a record or a line of the log: its text and its fields. The operating guide lists them.
 
 use crate::job::Method;
+use crate::json;
 use crate::output::Output;
-use crate::record::{Done, Outcome, Record};
+use crate::record::{Done, Record};
+use crate::severity::Severity;
 use crate::sink::Entry;
 use crate::text;
 use ebb_policy::Signal;
 use serde::Serialize;
 use std::path::Path;
 use tracing::{Level, Metadata};
-
-/// Importance as syslog(3) has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Priority {
-    Critical = 2,
-    Error = 3,
-    Warning = 4,
-    Notice = 5,
-    #[default]
-    Info = 6,
-    Debug = 7,
-}
 
 /// The field of the text, which every entry begins with.
 const MESSAGE: &[u8] = b"MESSAGE\n";
@@ -33,8 +23,8 @@ pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
         Output::Text => text::message(record).into_bytes(),
         Output::Json => output.line(entry),
     };
-    let mut fields = Fields::new(&message, priority(record));
-    fields.push("EBB_EVENT", &word(record, Some("event")));
+    let mut fields = Fields::new(&message, Severity::of(record));
+    fields.push("EBB_EVENT", &json::kind(record));
     fields.push_some("MESSAGE_ID", message_id(record));
     for episode in &entry.episodes {
         fields.push("EBB_EPISODE", episode);
@@ -51,7 +41,7 @@ pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
         fields.push("EBB_CGROUP", &Path::new("/").join(path).to_string_lossy());
     }
     if let Record::Evicted(Done { method, .. }) | Record::StepTaken(Done { method, .. }) = record {
-        fields.push("EBB_METHOD", &word(method, None));
+        fields.push("EBB_METHOD", &word(method));
     }
     if let Record::NotDone { why, .. } = record {
         fields.push("EBB_WHY", &why.to_string());
@@ -67,7 +57,7 @@ pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
 /// An entry for a line of the log.
 #[must_use]
 pub fn of_log(line: &[u8], origin: &Origin) -> Vec<u8> {
-    let mut fields = Fields::new(line, origin.priority);
+    let mut fields = Fields::new(line, origin.severity);
     fields.push_some("TARGET", origin.target.as_deref());
     fields.push_some("CODE_FILE", origin.file.as_deref());
     fields.push_some("CODE_LINE", origin.line.map(|line| line.to_string()).as_deref());
@@ -77,7 +67,7 @@ pub fn of_log(line: &[u8], origin: &Origin) -> Vec<u8> {
 /// Where a line of the log comes from.
 #[derive(Debug, Default)]
 pub struct Origin {
-    priority: Priority,
+    severity: Severity,
     target: Option<String>,
     file: Option<String>,
     line: Option<u32>,
@@ -87,14 +77,14 @@ impl Origin {
     /// As the event itself says.
     #[must_use]
     pub fn of(about: &Metadata<'_>) -> Self {
-        let priority = match *about.level() {
-            Level::ERROR => Priority::Error,
-            Level::WARN => Priority::Warning,
-            Level::INFO => Priority::Info,
-            Level::DEBUG | Level::TRACE => Priority::Debug,
+        let severity = match *about.level() {
+            Level::ERROR => Severity::Error,
+            Level::WARN => Severity::Warning,
+            Level::INFO => Severity::Info,
+            Level::DEBUG | Level::TRACE => Severity::Debug,
         };
         Self {
-            priority,
+            severity,
             target: Some(about.target().to_owned()),
             file: about.file().map(str::to_owned),
             line: about.line(),
@@ -115,12 +105,12 @@ pub fn message(entry: &[u8]) -> &[u8] {
 struct Fields(Vec<u8>);
 
 impl Fields {
-    fn new(message: &[u8], priority: Priority) -> Self {
+    fn new(message: &[u8], severity: Severity) -> Self {
         let message = message.strip_suffix(b"\n").unwrap_or(message);
         let mut fields = Self(Vec::with_capacity(message.len() + 512));
         fields.0.extend(MESSAGE);
         fields.push_sized(message);
-        fields.push("PRIORITY", &(priority as u8).to_string());
+        fields.push("PRIORITY", &(severity as u8).to_string());
         fields.push("SYSLOG_IDENTIFIER", "ebb");
         // LOG_DAEMON
         fields.push("SYSLOG_FACILITY", "3");
@@ -154,55 +144,10 @@ impl Fields {
     }
 }
 
-/// The word that JSON has for a value, or for its field.
-fn word(of: &impl Serialize, field: Option<&str>) -> String {
+/// The word that JSON has for a value.
+fn word(of: &impl Serialize) -> String {
     let value = serde_json::to_value(of).unwrap_or_default();
-    let word = field.map_or(Some(&value), |field| value.get(field));
-    word.and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn priority(record: &Record) -> Priority {
-    match record {
-        Record::KubeletThresholds(guard_band) if guard_band.is_fine() => Priority::Info,
-        Record::KubeletThresholds(_) => Priority::Warning,
-        Record::Panicked { .. } => Priority::Critical,
-        Record::Reloaded { accepted: false, .. }
-        | Record::Terminated { outcome: Outcome::TimedOut, .. } => Priority::Error,
-        Record::ThresholdCrossed { .. }
-        | Record::MemoryPressureAboveLimit { .. }
-        | Record::Evicted(_)
-        | Record::StepTaken(_)
-        | Record::ReflexFired { .. }
-        | Record::NotDone { .. }
-        | Record::EvictionDeferred { .. }
-        | Record::Warned { .. }
-        | Record::OomKill { .. }
-        | Record::Lost { .. }
-        | Record::Dropped { .. }
-        | Record::Runtime { up: false, .. }
-        | Record::ApiServer { up: false, .. }
-        | Record::EvictionRefused { .. }
-        | Record::NotRemoved { .. }
-        | Record::Degraded { .. } => Priority::Warning,
-        Record::Started { .. }
-        | Record::Decided { .. }
-        | Record::PressureRelieved { .. }
-        | Record::MemoryPressureRelieved { .. }
-        | Record::Reloaded { accepted: true, .. }
-        | Record::Stopping { .. } => Priority::Notice,
-        Record::ReflexArmed { .. }
-        | Record::Terminated { outcome: Outcome::Exited, .. }
-        | Record::LocalPressure { .. }
-        | Record::Runtime { up: true, .. }
-        | Record::ApiServer { up: true, .. }
-        | Record::EvictionTold { .. }
-        | Record::Inventory { .. }
-        | Record::Collecting { .. }
-        | Record::Removed { .. }
-        | Record::Collected { .. }
-        | Record::Cgroups { .. }
-        | Record::OrphanedPodCgroups { .. } => Priority::Info,
-    }
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// The kind of message, for what an operator may want to wait for; each was made with `systemd-id128 new` and stays as it is.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// Any record.
 pub(super) fn records() -> impl Strategy<Value = Record> {
-    prop_oneof![15 => of_episodes(), 9 => of_the_outside(), 10 => of_ebb()]
+    prop_oneof![15 => of_episodes(), 9 => of_the_outside(), 11 => of_ebb()]
 }
 
 /// Names as workloads have them, or wish they had.
@@ -483,6 +483,8 @@ fn of_ebb() -> BoxedStrategy<Record> {
                 errors: names
             }
         ),
+        (any::<u32>(), option::of(any::<i32>()), refusal(), any::<u64>())
+            .prop_map(|(uid, pid, why, others)| Record::ApiClientRefused { uid, pid, why, others }),
         name().prop_map(|what| Record::Degraded { what }),
         (name(), name(), name()).prop_map(|(thread, what, place)| Record::Panicked {
             thread,
@@ -492,4 +494,12 @@ fn of_ebb() -> BoxedStrategy<Record> {
         name().prop_map(|why| Record::Stopping { why }),
     ]
     .boxed()
+}
+
+fn refusal() -> impl Strategy<Value = ClientRefusal> {
+    prop::sample::select(vec![
+        ClientRefusal::NotAllowed,
+        ClientRefusal::TooMany,
+        ClientRefusal::NotReading,
+    ])
 }

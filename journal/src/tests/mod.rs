@@ -44,10 +44,11 @@ fn kind(record: &Record) -> usize {
         Record::Degraded { .. } => 31,
         Record::Panicked { .. } => 32,
         Record::Stopping { .. } => 33,
+        Record::ApiClientRefused { .. } => 34,
     }
 }
 
-const KINDS: usize = 34;
+const KINDS: usize = 35;
 
 proptest! {
     #[test]

@@ -5,14 +5,19 @@ use ebb_policy::Signal;
 /// An amount in the unit of its signal.
 #[must_use]
 pub fn amount(signal: Signal, value: u64) -> String {
-    let is_bytes = !matches!(
+    if is_in_bytes(signal) { bytes(value) } else { value.to_string() }
+}
+
+/// Whether a number of this signal counts bytes; else it counts task ids or inodes.
+#[must_use]
+pub fn is_in_bytes(signal: Signal) -> bool {
+    !matches!(
         signal,
         Signal::PidAvailable
             | Signal::NodeFsInodesFree
             | Signal::ImageFsInodesFree
             | Signal::ContainerFsInodesFree
-    );
-    if is_bytes { bytes(value) } else { value.to_string() }
+    )
 }
 
 /// Bytes with a unit of 1024, to one decimal.

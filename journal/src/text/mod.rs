@@ -8,7 +8,7 @@ mod ranking;
 mod skipped;
 mod thresholds;
 
-pub use amount::{amount, bytes};
+pub use amount::{amount, bytes, is_in_bytes};
 pub use plain::plain;
 pub use ranking::{rank_keys, ranked};
 pub use skipped::{protection, reason, skipped};
@@ -348,6 +348,14 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             lines.extend(errors.iter().cloned());
             lines.push(format!("thresholds: {}", joined(thresholds, ", ")));
             (RED, lines)
+        }
+        Record::ApiClientRefused { uid, pid, why, others } => {
+            let process = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            let more = match others {
+                0 => String::new(),
+                others => format!("; {others} more since that was told last"),
+            };
+            (YELLOW, vec![format!("API client of uid {uid}{process} {why}{more}")])
         }
         Record::Degraded { what } => (YELLOW, vec![what.clone()]),
         Record::Panicked { thread, what, place } => {

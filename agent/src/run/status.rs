@@ -1,0 +1,187 @@
+//! How the node stands, for whoever asks while the loop runs: from what the loop knows anyhow. Nothing is read or ranked for it, and nobody is waited for.
+//!
+//! ```text
+//!  NodeQuestions ──one at a time──► Event::Asked ─► NodeStatus ──► who asked
+//! ```
+
+use super::{Agent, watch::Watch};
+use crate::act::Mode;
+use crate::clock::Boot;
+use crate::state::Extent;
+use ebb_policy::limits::MemoryPressure;
+use ebb_policy::plan::ThresholdStatus;
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{StallShare, Time};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Who would be evicted first that are told.
+pub(super) const RANKED: usize = 16;
+
+/// How the node stands.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// Whether ebb acts.
+    pub mode: Mode,
+    /// When this was said.
+    pub answered_at: Time,
+    /// When the node was last looked at.
+    pub looked_at: Time,
+    /// Every threshold in force.
+    pub thresholds: Vec<ThresholdNow>,
+    /// Every cgroup whose memory pressure is watched, with what was read last.
+    pub memory_pressure: Vec<(MemoryPressure, Option<StallShare>)>,
+    /// Who would be evicted first below the hard threshold of memory, and when that was found; `None` without such a threshold, or when nobody may be evicted.
+    pub ranking: Option<(Time, Vec<WorkloadKey>)>,
+    /// Workloads that are known.
+    pub workloads: usize,
+    /// Names of the episodes of pressure that are going on.
+    pub episodes: Vec<String>,
+}
+
+/// A threshold as it was last decided on, with what is left now.
+#[derive(Clone, Debug)]
+pub struct ThresholdNow {
+    /// The threshold; `available` as of the latest look.
+    pub status: ThresholdStatus,
+    /// Time until it is met at the present rate; `None` when what is left does not shrink.
+    pub time_left: Option<Duration>,
+}
+
+/// A question, which is answered by what is sent there.
+pub(super) type Asked = oneshot::Sender<NodeStatus>;
+
+/// The way of questions to the loop.
+#[derive(Clone, Debug)]
+pub struct NodeQuestions(mpsc::Sender<Asked>);
+
+/// The loop's end of it.
+#[derive(Debug)]
+pub struct NodeInbox(pub(super) mpsc::Receiver<Asked>);
+
+/// A way of questions, and its other end.
+#[must_use]
+pub fn node_questions() -> (NodeQuestions, NodeInbox) {
+    let (sender, inbox) = mpsc::channel(1);
+    (NodeQuestions(sender), NodeInbox(inbox))
+}
+
+impl NodeQuestions {
+    /// Asks how the node stands; `None` while another question waits.
+    #[must_use]
+    pub fn ask(&self) -> Option<oneshot::Receiver<NodeStatus>> {
+        let (question, answer) = oneshot::channel();
+        self.0.try_send(question).ok().map(|()| answer)
+    }
+}
+
+/// What is kept of the latest decisions, where somebody may ask for it.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    thresholds: Vec<ThresholdStatus>,
+    ranking: Option<(Boot, Vec<WorkloadKey>)>,
+}
+
+impl Kept {
+    /// Keeps where the thresholds stand; one that left disk out says nothing about thresholds on disk.
+    pub(super) fn take_thresholds(&mut self, decided: &[ThresholdStatus], extent: Extent) {
+        let before = std::mem::take(&mut self.thresholds);
+        let now = decided.iter().map(|status| {
+            let stays = |old: &&ThresholdStatus| {
+                (old.signal, old.strength) == (status.signal, status.strength)
+            };
+            let is_left_out = extent == Extent::Quick && status.signal.is_disk();
+            let old = before.iter().find(stays).filter(|_| is_left_out);
+            old.unwrap_or(status).clone()
+        });
+        self.thresholds = now.collect();
+    }
+
+    /// Keeps who would be evicted first.
+    pub(super) fn take_ranking(&mut self, at: Boot, ranked: Option<Vec<WorkloadKey>>) {
+        self.ranking = ranked.map(|ranked| (at, ranked));
+    }
+}
+
+impl Agent {
+    /// Answers how the node stands.
+    pub(super) fn on_asked(&self, question: Asked) {
+        let now = Boot::now();
+        let clock = self.state.clock();
+        let kept = self.kept.as_ref();
+        let thresholds = kept.map_or(&[][..], |kept| &kept.thresholds);
+        let ranking = kept.and_then(|kept| kept.ranking.as_ref());
+        // Who has asked may have gone meanwhile.
+        let _ = question.send(NodeStatus {
+            mode: self.mode,
+            answered_at: clock.time(now),
+            looked_at: clock.time(self.looked),
+            thresholds: thresholds.iter().map(|status| self.threshold_now(status)).collect(),
+            memory_pressure: self.pressures.latest(),
+            ranking: ranking.map(|(at, ranked)| (clock.time(*at), ranked.clone())),
+            workloads: self.state.workload_count(),
+            episodes: self.reporter.episodes().map(str::to_owned).collect(),
+        });
+    }
+
+    fn threshold_now(&self, status: &ThresholdStatus) -> ThresholdNow {
+        let mut status = status.clone();
+        status.available = self.state.available(status.signal).or(status.available);
+        if let Some(also) = &mut status.also_below {
+            also.available = self.state.available(also.signal).or(also.available);
+        }
+        let watch = self.watches.iter().find(|watch| watch.signal == status.signal);
+        let time_left = watch.and_then(|watch: &Watch| {
+            let threshold = status.threshold?.ceil();
+            watch.time_left(u64::try_from(threshold).ok()?)
+        });
+        ThresholdNow { status, time_left }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_policy::Signal;
+    use ebb_policy::plan::{Strength, ThresholdState};
+
+    fn status(signal: Signal, state: ThresholdState) -> ThresholdStatus {
+        ThresholdStatus {
+            signal,
+            strength: Strength::Hard,
+            state,
+            threshold: None,
+            available: None,
+            by_minimum_reclaim: false,
+            since: None,
+            grace_left: None,
+            also_below: None,
+        }
+    }
+
+    #[test]
+    fn a_decision_without_disk_leaves_what_was_known_of_disk() {
+        let of = |memory, disk| {
+            [status(Signal::MemoryAvailable, memory), status(Signal::NodeFsAvailable, disk)]
+        };
+        let (clear, met, unobserved) =
+            (ThresholdState::Clear, ThresholdState::Met, ThresholdState::Unobserved);
+        let states = |kept: &Kept| -> Vec<ThresholdState> {
+            kept.thresholds.iter().map(|status| status.state).collect()
+        };
+        let mut kept = Kept::default();
+        kept.take_thresholds(&of(clear, met), Extent::Everything);
+        kept.take_thresholds(&of(met, unobserved), Extent::Quick);
+        assert_eq!(states(&kept), [met, met]);
+        kept.take_thresholds(&of(clear, clear), Extent::Everything);
+        assert_eq!(states(&kept), [clear, clear]);
+    }
+
+    #[test]
+    fn a_second_question_is_refused_while_one_waits() {
+        let (questions, mut inbox) = node_questions();
+        let first = questions.ask();
+        assert!(first.is_some() && questions.ask().is_none());
+        assert!(inbox.0.try_recv().is_ok() && questions.ask().is_some());
+    }
+}

@@ -1,0 +1,258 @@
+//! `--api`: the local API of the agent, on a thread of its own, and what the loop says of the node in the protocol's words.
+
+use super::Failure;
+use anyhow::{Context as _, anyhow};
+use ebb_agent::act::Mode;
+use ebb_agent::report::Reporter;
+use ebb_agent::run::{NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, node_questions};
+use ebb_agent::threads;
+use ebb_api::wire::{
+    self, AlsoBelow, Candidate, GetNodeResponse, MemoryPressure, Ranking, Threshold,
+};
+use ebb_api::{Allowed, AskNode, Bound, RecordSink, Records, Server, SocketFile, Stop};
+use ebb_journal::Record;
+use ebb_policy::plan::{Strength, ThresholdState};
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{Quantity, Signal};
+use nix::unistd::{Group, geteuid};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How long the end waits for clients to take in the last records.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Which API there is to be.
+#[derive(Debug, clap::Args)]
+pub(super) struct ApiArgs {
+    /// Serve the API to local clients on a Unix socket there, as in /run/ebb/api.sock: records as they happen, how the node stands, recorded incidents. Only root and ebb's own user may connect.
+    #[arg(long, value_name = "PATH")]
+    api: Option<PathBuf>,
+    /// Let the members of this group, by name or number, connect to the API as well.
+    #[arg(long, value_name = "GROUP", requires = "api")]
+    api_group: Option<String>,
+}
+
+/// An API that has its socket and is not served yet.
+pub(super) struct Api {
+    socket: Bound,
+    file: SocketFile,
+    allowed: Allowed,
+    sink: RecordSink,
+    records: Records,
+    questions: NodeQuestions,
+    run: String,
+}
+
+/// An API that is served.
+pub(super) struct Served {
+    thread: JoinHandle<()>,
+    stop: Stop,
+    file: SocketFile,
+}
+
+impl ApiArgs {
+    /// Takes the socket, while privileges are there to give it to its group.
+    pub(super) fn take(&self) -> Result<Option<(Api, NodeInbox)>, Failure> {
+        let Some(path) = &self.api else { return Ok(None) };
+        let group = self.api_group.as_deref().map(group).transpose()?;
+        let (socket, file) =
+            ebb_api::bind(path, group).map_err(|error| Failure::Input(anyhow!("--api {error}")))?;
+        let (sink, records) = ebb_api::records();
+        let (questions, inbox) = node_questions();
+        let allowed = Allowed { uid: geteuid().as_raw(), group };
+        let run = run_id().context("cannot make a name for this run").map_err(Failure::Failed)?;
+        Ok(Some((Api { socket, file, allowed, sink, records, questions, run }, inbox)))
+    }
+}
+
+/// A name that no other run has: numbers of records are of one run, and a client must be able to tell.
+fn run_id() -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut random = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(random)))
+}
+
+/// The id of a group by its name or number.
+fn group(named: &str) -> Result<u32, Failure> {
+    let unknown = |why: String| Failure::Input(anyhow!("--api-group {named}: {why}"));
+    if let Ok(id) = named.parse() {
+        return Ok(id);
+    }
+    match Group::from_name(named) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(unknown("there is no such group".to_owned())),
+        Err(error) => Err(unknown(error.to_string())),
+    }
+}
+
+impl Api {
+    /// What takes in the records that clients are to see.
+    pub(super) fn sink(&self) -> RecordSink {
+        self.sink.clone()
+    }
+
+    /// Serves it until what is returned is ended; whom it refuses is told by `reporters`' reporters.
+    pub(super) fn serve(
+        self,
+        incidents: Option<PathBuf>,
+        reporters: impl Fn() -> Reporter + Clone + Send + 'static,
+    ) -> anyhow::Result<Served> {
+        let Self { socket, file, allowed, sink: _, records, questions, run } = self;
+        let (stop, stopped) = ebb_api::stop();
+        let server = Server {
+            socket,
+            allowed,
+            records,
+            node: ask(questions),
+            incidents,
+            run,
+            version: VERSION.to_owned(),
+            stop: stopped,
+        };
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (tell, tell_end) = (reporters.clone(), reporters);
+        let serve = move || {
+            let mut reporter = tell();
+            let served = executor.block_on(server.serve(|record| reporter.tell(record)));
+            if let Err(error) = served {
+                reporter.tell(ended(&error.to_string()));
+            }
+        };
+        let panicked = move |what: String| tell_end().tell(ended(&format!("it panicked: {what}")));
+        let thread = threads::spawn_beside("ebb-api", serve, panicked)
+            .context("cannot start the thread that serves the API")?;
+        Ok(Served { thread, stop, file })
+    }
+}
+
+fn ended(why: &str) -> Record {
+    Record::Degraded { what: format!("the API is served no more: {why}; the agent goes on") }
+}
+
+impl Served {
+    /// Ends it: clients get what was told last, unless they do not take it in soon. Returns whether its thread has ended.
+    pub(super) fn end(self) -> bool {
+        let Self { thread, stop, file } = self;
+        drop((stop, file));
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        thread.is_finished()
+    }
+}
+
+/// How the loop is asked.
+fn ask(questions: NodeQuestions) -> AskNode {
+    Box::new(move || {
+        let asked = questions.ask();
+        Box::pin(async move { asked?.await.ok().map(|status| node(&status)) })
+    })
+}
+
+/// How the node stands, in the protocol's words.
+fn node(status: &NodeStatus) -> GetNodeResponse {
+    let pressures = status.memory_pressure.iter().map(|(rule, full)| MemoryPressure {
+        cgroup: rule.cgroup.clone(),
+        limit: rule.limit.0,
+        full_avg10: full.map(|share| share.0),
+    });
+    GetNodeResponse {
+        version: VERSION.to_owned(),
+        // The server knows it.
+        run: String::new(),
+        mode: match status.mode {
+            Mode::Enforce => wire::Mode::Enforce,
+            Mode::DryRun => wire::Mode::DryRun,
+        }
+        .into(),
+        answered_at_ms: status.answered_at.0,
+        looked_at_ms: status.looked_at.0,
+        thresholds: status.thresholds.iter().map(threshold).collect(),
+        memory_pressure: pressures.collect(),
+        ranking: status.ranking.as_ref().map(|(at, ranked)| Ranking {
+            at_ms: at.0,
+            candidates: ranked.iter().map(candidate).collect(),
+        }),
+        workloads: u32::try_from(status.workloads).unwrap_or(u32::MAX),
+        incidents: status.episodes.clone(),
+    }
+}
+
+fn threshold(now: &ThresholdNow) -> Threshold {
+    let ThresholdNow { status, time_left } = now;
+    let unit = unit(status.signal).into();
+    Threshold {
+        signal: status.signal.name().to_owned(),
+        unit,
+        strength: match status.strength {
+            Strength::Hard => wire::Strength::Hard,
+            Strength::Soft => wire::Strength::Soft,
+        }
+        .into(),
+        limit: status.threshold.and_then(whole),
+        available: status.available,
+        state: match status.state {
+            ThresholdState::Unobserved => wire::ThresholdState::Unobserved,
+            ThresholdState::Clear => wire::ThresholdState::Clear,
+            ThresholdState::Grace => wire::ThresholdState::Grace,
+            ThresholdState::Stale => wire::ThresholdState::Stale,
+            ThresholdState::Met => wire::ThresholdState::Met,
+            ThresholdState::Inert => wire::ThresholdState::Inert,
+        }
+        .into(),
+        met_since_ms: status.since.map(|since| since.0),
+        grace_left_ms: status.grace_left.map(|left| left.0),
+        time_left_ms: time_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+        also_below: status.also_below.as_ref().map(|also| AlsoBelow {
+            signal: also.signal.name().to_owned(),
+            unit: self::unit(also.signal).into(),
+            limit: also.threshold.and_then(whole),
+            available: also.available,
+        }),
+    }
+}
+
+/// A quantity in whole units, as the loop compares it.
+fn whole(quantity: Quantity) -> Option<u64> {
+    u64::try_from(quantity.ceil()).ok()
+}
+
+fn unit(signal: Signal) -> wire::Unit {
+    if ebb_journal::text::is_in_bytes(signal) { wire::Unit::Bytes } else { wire::Unit::Count }
+}
+
+fn candidate(key: &WorkloadKey) -> Candidate {
+    Candidate {
+        workload: key.name.clone(),
+        pod_uid: key.uid.clone(),
+        cgroup_id: key.cgroup.map(|id| id.0),
+        pid: key.process.map(|process| process.pid),
+    }
+}
+
+/// Which agent a client asks.
+#[derive(Debug, clap::Args)]
+pub(super) struct ClientArgs {
+    /// The socket of the agent's API, as `ebb run --api PATH` has it.
+    #[arg(long, value_name = "PATH", default_value = ebb_api::USUAL)]
+    api: PathBuf,
+}
+
+impl ClientArgs {
+    pub(super) fn path(&self) -> &Path {
+        &self.api
+    }
+}
+
+/// What it means for a command that the agent does not answer.
+pub(super) fn failure(error: ebb_api::client::ClientError) -> Failure {
+    match error {
+        absent @ ebb_api::client::ClientError::Absent { .. } => Failure::Host(absent.into()),
+        other => Failure::Failed(other.into()),
+    }
+}
