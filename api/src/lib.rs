@@ -6,7 +6,7 @@
 //!  the loop ◄── asked by a function that is given ────┴── GetNode · ListIncidents · GetIncident
 //! ```
 //! The server has a thread to itself, and shares with the agent nothing but two bounded queues: nobody who reports, decides or kills ever waits for it, or for a client.
-//! [`wire`] is the protocol, made from `proto/ebb/v1/ebb.proto`, where its rules are said; [`socket`] and [`peer`] say who may speak it, [`connection`] how many and for how long; [`client`] speaks it from the other side.
+//! [`wire`] is the protocol, made from `proto/ebb/v1/ebb.proto`, where its rules are said; `socket` and `peer` say who may speak it, `connection` how many and for how long; [`client`] speaks it from the other side.
 //! Elsewhere: what a record says is the journal's, how the node stands is the agent's; nothing here reads or changes the node.
 
 pub mod client;
