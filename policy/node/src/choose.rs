@@ -99,7 +99,7 @@ fn runs_out_at_once(signal: Signal) -> bool {
 }
 
 /// Whether a workload that was given time to end by itself is killed instead: the node runs out meanwhile, and nobody else is to pay for its grace.
-pub(crate) fn is_hastened(workload: &Workload, need: &Need<'_>) -> bool {
+fn is_hastened(workload: &Workload, need: &Need<'_>) -> bool {
     let Shortage { signal, strength, .. } = need.shortage;
     // On a forecast there is time yet.
     let is_now = strength == Strength::Hard && need.grace.is_none() && runs_out_at_once(signal);
@@ -108,14 +108,14 @@ pub(crate) fn is_hastened(workload: &Workload, need: &Need<'_>) -> bool {
         && is_graceful(workload, need.snapshot.taken_at)
 }
 
-/// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns whether anyone was chosen.
+/// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns how many of the evictions only cut a grace short that an earlier one gave.
 pub(crate) fn choose(
     need: &Need<'_>,
     ranking: &[Candidate<'_>],
     dying: u64,
     most: usize,
     plan: &mut Plan,
-) -> bool {
+) -> usize {
     let kept: Vec<Option<SkipReason>> =
         ranking.iter().map(|candidate| untouchable(candidate, need)).collect();
     let candidates = ranking.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
@@ -123,6 +123,7 @@ pub(crate) fn choose(
     let worth = Worth::of(need, dying, free, &mut plan.notes);
     let mut chosen = Chosen::new(need, kept, dying, worth, most);
     chosen.hasten(ranking);
+    let hastened = chosen.actions.len();
     // First without workloads whose owner already gives one; then, if that was not enough, with them.
     let rounds: &[bool] =
         if need.limits.options().spread_owners { &[true, false] } else { &[false] };
@@ -134,8 +135,7 @@ pub(crate) fn choose(
         chosen.obeys_budgets = false;
         chosen.walk(ranking, false);
     }
-    let any = !chosen.actions.is_empty();
-    if !any {
+    if chosen.actions.is_empty() {
         plan.notes.push(Note::NoEvictionCandidates);
     } else if need.limits.options().victims == Victims::Enough && chosen.freed < need.need {
         plan.notes.push(Note::NotEnough { wanted: need.need, expected: chosen.freed });
@@ -149,7 +149,7 @@ pub(crate) fn choose(
             plan.skipped.push(Skipped { subject, reason });
         }
     }
-    any
+    hastened
 }
 
 /// Fills the plan with why nobody is evicted while the usage of candidates is waited for.

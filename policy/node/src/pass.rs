@@ -27,7 +27,7 @@ use crate::{
     need::Need,
     observe,
     observe::Observations,
-    plan::{EventType, Evict, Handled, LISTED, NodeEvent, Note, RemoveReason, Strength},
+    plan::{EventType, Handled, LISTED, NodeEvent, Note, RemoveReason, Strength},
     pressure,
     rank::order,
     reclaim,
@@ -362,13 +362,8 @@ impl Pass<'_, '_> {
             }
         }
         let most = self.most_victims(&need, dying > assumed);
-        choose::choose(&need, &ranking, dying, most, self.plan);
-        let is_new = |evict: &&Evict| {
-            let mut hastened =
-                self.snapshot.workloads.iter().filter(|w| choose::is_hastened(w, &need));
-            !hastened.any(|workload| workload.key == evict.workload)
-        };
-        let chosen = self.plan.evictions().filter(is_new).count();
+        let hastened = choose::choose(&need, &ranking, dying, most, self.plan);
+        let chosen = self.plan.evictions().count() - hastened;
         let now = self.snapshot.taken_at;
         let evictions = &mut self.history.evictions;
         evictions.extend(core::iter::repeat_n(now, chosen));
