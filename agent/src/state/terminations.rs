@@ -5,7 +5,7 @@
 //!     └──────────kill now───────────────────────────────┘    └─deadline─► stuck: another may be chosen
 //!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
-//! Until its deadline a departure counts as memory that is coming back, so nothing more is chosen for the same need.
+//! Until its deadline a termination counts as memory that is coming back, so nothing more is chosen for the same need.
 //! What terminates is the cgroups that were killed, never a pod's UID: what its kubelet starts under the same UID is a candidate at once.
 //! In a dry run nothing terminates: the would-be victim counts with what it holds now, for as long as it runs.
 //! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
@@ -25,7 +25,7 @@ const KILLED_COUNTS_FOR: Duration = Duration::from_secs(3);
 /// How far ahead the deadline of a would-be victim of a dry run always is: it counts for as long as it runs.
 const PRETENDED_COUNTS_FOR: Duration = Duration::from_secs(30);
 
-/// How long a departure that missed its deadline is remembered, so that it is not chosen again at once.
+/// How long a termination that missed its deadline is remembered, so that it is not chosen again at once.
 const STUCK_FOR: Duration = Duration::from_secs(60);
 
 /// How long a pod that has ended counts as giving back what it has on disk: its containers are removed after its end.
@@ -34,7 +34,7 @@ const REMAINS_COUNT_FOR: Duration = Duration::from_secs(30);
 /// How long an eviction is remembered after its victim has terminated: what is started again in its place ranks first among equals.
 const EVICTED_FOR: Duration = Duration::from_secs(600);
 
-/// What of a departure is still there; both only ever fall once everything in it has been killed.
+/// What of a termination is still there; both only ever fall once everything in it has been killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     processes: Option<u64>,
@@ -134,35 +134,35 @@ impl Terminations {
 
     /// Notes that `target` was ended by other means than the job that is given for the rest of it.
     pub fn note_told(&mut self, target: &Target) {
-        let departure = self.all.iter_mut().find(|d| &d.target == target);
-        departure.into_iter().for_each(|departure| departure.told = true);
+        let termination = self.all.iter_mut().find(|d| &d.target == target);
+        termination.into_iter().for_each(|termination| termination.told = true);
     }
 
     /// Notes that `target` was killed at `at`. Where the kill came through only after the deadline, because the kernel held it up, what it gives back is on its way from then on.
     pub fn note_killed(&mut self, target: &Target, at: Boot) {
         let late = self.all.iter_mut().find(|d| &d.target == target && d.stuck);
-        if let Some(departure) = late {
-            departure.stuck = false;
-            departure.deadline = at.plus(KILLED_COUNTS_FOR);
-            departure.left = None;
+        if let Some(termination) = late {
+            termination.stuck = false;
+            termination.deadline = at.plus(KILLED_COUNTS_FOR);
+            termination.left = None;
         }
     }
 
     /// Notes that nothing was found of `target`, which was to be killed. Of what was told to end before this is the end, which the next look sees; anything else is nobody's victim.
     pub fn found_none(&mut self, target: &Target) {
-        if !self.get(target).is_some_and(|departure| departure.told) {
+        if !self.get(target).is_some_and(|termination| termination.told) {
             self.cancel(target);
         }
     }
 
-    /// Takes a departure back: it was not carried out. Returns whether an earlier one goes on instead, with the rest of its grace.
+    /// Takes a termination back: it was not carried out. Returns whether an earlier one goes on instead, with the rest of its grace.
     pub fn cancel(&mut self, target: &Target) -> bool {
-        let departure = self.all.iter_mut().find(|d| &d.target == target);
-        if let Some(departure) = departure
-            && let Some(kill_at) = departure.resumes.take()
+        let termination = self.all.iter_mut().find(|d| &d.target == target);
+        if let Some(termination) = termination
+            && let Some(kill_at) = termination.resumes.take()
         {
-            departure.kill_at = Some(kill_at);
-            departure.deadline = kill_at.plus(KILLED_COUNTS_FOR);
+            termination.kill_at = Some(kill_at);
+            termination.deadline = kill_at.plus(KILLED_COUNTS_FOR);
             return true;
         }
         self.all.retain(|d| &d.target != target);
@@ -171,18 +171,18 @@ impl Terminations {
 
     /// Notes that nothing was done about `target` because of a dry run: what it holds counts as freed for as long as it runs, as it would be had it been evicted.
     pub fn only_pretended(&mut self, target: &Target) {
-        if let Some(departure) = self.all.iter_mut().find(|d| &d.target == target) {
-            departure.pretended = true;
-            departure.kill_at = None;
+        if let Some(termination) = self.all.iter_mut().find(|d| &d.target == target) {
+            termination.pretended = true;
+            termination.kill_at = None;
         }
     }
 
     /// Notes that `target` could not be ended: it counts for nothing, and is not chosen again for a while.
     pub fn fail(&mut self, target: &Target) {
-        if let Some(departure) = self.all.iter_mut().find(|d| &d.target == target) {
-            departure.stuck = true;
-            departure.kill_at = None;
-            departure.deadline = departure.chosen;
+        if let Some(termination) = self.all.iter_mut().find(|d| &d.target == target) {
+            termination.stuck = true;
+            termination.kill_at = None;
+            termination.deadline = termination.chosen;
         }
     }
 
@@ -218,7 +218,7 @@ impl Terminations {
         own.any(|d| !d.stuck && !d.pretended)
     }
 
-    /// The departure by `target`, if it is on its way.
+    /// The termination by `target`, if it is on its way.
     #[must_use]
     pub fn get(&self, target: &Target) -> Option<&Termination> {
         self.all.iter().find(|d| &d.target == target)
@@ -241,31 +241,32 @@ impl Terminations {
             std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
         self.all = rest;
         self.evicted.retain(|evicted| now.since(evicted.at) < EVICTED_FOR);
-        for departure in gone.iter().filter(|d| !d.pretended) {
+        for termination in gone.iter().filter(|d| !d.pretended) {
             let mut killed = Vec::new();
-            if matches!(departure.target, Target::Pod { .. }) {
-                killed.extend(cgroups_of(&departure.target).map(|(id, _)| id));
+            if matches!(termination.target, Target::Pod { .. }) {
+                killed.extend(cgroups_of(&termination.target).map(|(id, _)| id));
             }
-            self.evicted.push(Evicted { key: departure.key.clone(), at: now, killed });
+            self.evicted.push(Evicted { key: termination.key.clone(), at: now, killed });
         }
         let mut stuck = Vec::new();
-        for departure in self.all.iter_mut().filter(|d| !d.pretended) {
-            if departure.left.is_none() {
-                departure.left = Left::of(&departure.target);
-                if !departure.stuck && departure.left.is_some() && now > departure.deadline {
+        for termination in self.all.iter_mut().filter(|d| !d.pretended) {
+            if termination.left.is_none() {
+                termination.left = Left::of(&termination.target);
+                if !termination.stuck && termination.left.is_some() && now > termination.deadline {
                     // It could not be looked at before, so nothing is known of how it goes.
-                    departure.deadline = now.plus(KILLED_COUNTS_FOR);
+                    termination.deadline = now.plus(KILLED_COUNTS_FOR);
                 }
             }
-            if !departure.stuck && now > departure.deadline {
-                let left = Left::of(&departure.target);
-                if left.zip(departure.left).is_some_and(|(now, before)| now.is_less_than(before)) {
-                    departure.left = left;
-                    departure.deadline = now.plus(KILLED_COUNTS_FOR);
+            if !termination.stuck && now > termination.deadline {
+                let left = Left::of(&termination.target);
+                if left.zip(termination.left).is_some_and(|(now, before)| now.is_less_than(before))
+                {
+                    termination.left = left;
+                    termination.deadline = now.plus(KILLED_COUNTS_FOR);
                     continue;
                 }
-                departure.stuck = true;
-                stuck.push(departure.clone());
+                termination.stuck = true;
+                stuck.push(termination.clone());
             }
         }
         self.all.retain(|d| d.pretended || now.since(d.deadline) < STUCK_FOR);
@@ -551,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_counts_until_it_is_seen_to_be_gone() {
+    fn a_termination_counts_until_it_is_seen_to_be_gone() {
         let (dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_past_its_deadline_is_told_once_and_then_remembered_for_a_while() {
+    fn a_termination_past_its_deadline_is_told_once_and_then_remembered_for_a_while() {
         let (_dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
@@ -666,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_that_gets_smaller_is_not_stuck() {
+    fn a_termination_that_gets_smaller_is_not_stuck() {
         let (dir, target) = cgroup(1);
         let processes =
             |n: u32| fs::write(dir.path().join("pids.current"), format!("{n}\n")).unwrap();
@@ -683,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_that_could_not_be_looked_at_in_time_gets_time_to_be() {
+    fn a_termination_that_could_not_be_looked_at_in_time_gets_time_to_be() {
         let (_dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
@@ -695,7 +696,7 @@ mod tests {
 
     /// Policy counts in milliseconds: in the one of the deadline it must not give up what a look would give more time.
     #[test]
-    fn a_departure_counts_for_policy_until_a_look_says_otherwise() {
+    fn a_termination_counts_for_policy_until_a_look_says_otherwise() {
         let (_dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
