@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long nothing is sent after the API server could not be reached: doubled each time, up to the second.
+const UNREACHABLE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 /// The queue before the API server, and what keeps it from being stormed.
 #[derive(Debug)]
@@ -22,6 +24,10 @@ pub(crate) struct Requests {
     /// When a failed request may be tried again, and how often it failed.
     held: BTreeMap<Uid, (Instant, u32)>,
     later: BTreeSet<(Instant, Uid)>,
+    /// Those of `held` about which the API server has said nothing.
+    unheard: BTreeSet<Uid>,
+    /// How many requests in a row did not reach the API server.
+    unreached: u32,
     /// When an act on an object became due.
     pub(crate) due_since: BTreeMap<Uid, Instant>,
 }
@@ -36,6 +42,8 @@ impl Requests {
             busy: BTreeSet::new(),
             held: BTreeMap::new(),
             later: BTreeSet::new(),
+            unheard: BTreeSet::new(),
+            unreached: 0,
             due_since: BTreeMap::new(),
         }
     }
@@ -71,8 +79,35 @@ impl Requests {
         failures + 1
     }
 
+    /// A request about `uid` did not reach the API server: it is tried again as soon as the API server answers, however often it failed.
+    pub(crate) fn hold_until_heard(&mut self, uid: &Uid, now: Instant) {
+        self.hold(uid, Duration::ZERO, now);
+        self.unheard.insert(uid.clone());
+    }
+
+    /// The API server could not be reached, or the connection broke: a pause for all, so one request finds out for the others.
+    pub(crate) fn unreached(&mut self, now: Instant) {
+        let (first, longest) = UNREACHABLE;
+        self.window.close(first.saturating_mul(1 << self.unreached.min(8)).min(longest), now);
+        self.unreached += 1;
+    }
+
+    /// The API server answered. Returns those that may be tried again for that.
+    ///
+    /// After one failure alone that is nobody: a request that breaks its connection each time would be sent without a pause.
+    pub(crate) fn reached(&mut self, now: Instant) -> Vec<Uid> {
+        let was_away = std::mem::take(&mut self.unreached) > 1;
+        if !was_away {
+            return Vec::new();
+        }
+        let due: Vec<Uid> = std::mem::take(&mut self.unheard).into_iter().collect();
+        due.iter().for_each(|uid| self.release(uid));
+        due
+    }
+
     /// A request about `uid` was answered, or it is gone.
     pub(crate) fn release(&mut self, uid: &Uid) {
+        self.unheard.remove(uid);
         if let Some((until, _)) = self.held.remove(uid) {
             self.later.remove(&(until, uid.clone()));
         }
@@ -143,5 +178,38 @@ mod tests {
         assert!(requests.is_held(&uid, soon + Duration::from_secs(19)));
         requests.release(&uid);
         assert_eq!(requests.hold(&uid, Duration::ZERO, soon), 1);
+    }
+
+    #[test]
+    fn what_an_absent_server_never_heard_is_tried_as_soon_as_it_answers() {
+        let start = Instant::now();
+        let mut requests = Requests::new(None, start);
+        let (a, b) = (Uid::new("a"), Uid::new("b"));
+        let mut now = start;
+        for _ in 0..10 {
+            requests.hold_until_heard(&a, now);
+            requests.unreached(now);
+            assert!(!requests.may_send(now));
+            now += UNREACHABLE.1;
+            // One request at a time finds out.
+            assert!(requests.may_send(now));
+        }
+        requests.hold(&b, Duration::ZERO, now);
+        assert!(requests.is_held(&a, now));
+        assert_eq!(requests.reached(now), [a.clone()]);
+        assert!(!requests.is_held(&a, now) && requests.is_held(&b, now));
+    }
+
+    #[test]
+    fn a_request_that_breaks_its_connection_alone_is_not_sent_without_a_pause() {
+        let now = Instant::now();
+        let mut requests = Requests::new(None, now);
+        let uid = Uid::new("u");
+        for _ in 0..3 {
+            requests.hold_until_heard(&uid, now);
+            requests.unreached(now);
+            assert_eq!(requests.reached(now), []);
+            assert!(requests.is_held(&uid, now));
+        }
     }
 }

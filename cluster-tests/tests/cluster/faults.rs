@@ -303,6 +303,7 @@ fn aggregated(world: &World, proxy: &Proxy, ebb: &mut Running) -> Result<()> {
 
 fn restarted(world: &World, proxy: &Proxy, _: &mut Running) -> Result<()> {
     const CHAINS: usize = 60;
+    const OUTAGE: Duration = Duration::from_secs(15);
     let keeper = world.make("keeper", &[])?;
     world.make_kind(Kind::Secret, "kept", &[blocking(&keeper)], &[])?;
     let root = world.make("root", &[])?;
@@ -334,6 +335,11 @@ fn restarted(world: &World, proxy: &Proxy, _: &mut Running) -> Result<()> {
         Ok(())
     })?;
     proxy.mend();
+    // Long enough for pauses that double with each failure to outlast the wait below.
+    let writes = proxy.count(Asked::is_write);
+    std::thread::sleep(OUTAGE);
+    let in_vain = proxy.count(Asked::is_write) - writes;
+    ensure!((1..=25).contains(&in_vain), "{in_vain} writes to an API server that was not there");
     world.session.with_plane_mut(|plane| plane.start_server())?;
     let begun = Instant::now();
     let mut left = vec!["keeper".to_owned(), "kept of keeper!".to_owned()];

@@ -225,7 +225,7 @@ impl Collector {
         }
     }
 
-    /// How an answer speaks of the API server's load; a 429 closes the window for as long as it says.
+    /// How an answer speaks of the API server's load; a 429 closes the window for as long as it says, and so does an API server that cannot be reached.
     fn load(&mut self, of: &Finished, now: Instant) -> Load {
         let failure: Option<&Failure> = match of {
             Finished::Object(answered) => answered.reply.failure.as_ref(),
@@ -233,6 +233,16 @@ impl Collector {
             Finished::Node(_, result) => result.as_ref().err(),
             Finished::Warning { result, .. } => result.as_ref().err(),
         };
+        match failure {
+            Some(Failure::Connection(_)) => self.requests.unreached(now),
+            // Whether it is there remains open.
+            Some(Failure::Deadline(_)) => {}
+            Some(Failure::Status { .. } | Failure::Answer(_)) | None => {
+                let again = self.requests.reached(now);
+                self.pods.is_due |= !again.is_empty();
+                self.mark(again);
+            }
+        }
         let Some(failure) = failure else { return Load::Fine };
         match failure.code() {
             Some(429) => {
@@ -280,7 +290,11 @@ impl Collector {
                 let is_forbidden = reply.failure.as_ref().and_then(Failure::code) == Some(403);
                 let least = if is_forbidden { FORBIDDEN } else { Duration::ZERO };
                 let least = reply.retry_after().unwrap_or(least);
-                self.requests.hold(uid, least, now);
+                if matches!(reply.failure, Some(Failure::Connection(_))) {
+                    self.requests.hold_until_heard(uid, now);
+                } else {
+                    self.requests.hold(uid, least, now);
+                }
                 if !reply.is_too_many() {
                     let error = reply.failure.map(|f| f.to_string());
                     self.say(uid, act, Outcome::Failed, named, why, error);
