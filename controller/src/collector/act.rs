@@ -238,7 +238,7 @@ impl Collector {
             // Whether it is there remains open.
             Some(Failure::Deadline(_)) => {}
             Some(Failure::Status { .. } | Failure::Answer(_)) | None => {
-                let again = self.requests.reached(now);
+                let again = self.requests.reached();
                 self.pods.is_due |= !again.is_empty();
                 self.mark(again);
             }
