@@ -53,6 +53,8 @@ pub enum Limits {
 pub struct Running {
     collector: Collector,
     child: Child,
+    /// Where ebb shows its metrics, on this host.
+    metrics: Option<u16>,
 }
 
 impl Running {
@@ -79,7 +81,7 @@ impl Running {
                 ebb("ebb", &kubeconfig, &arguments, program()?, plane.dir())?
             }
         };
-        let mut running = Self { collector, child };
+        let mut running = Self { collector, child, metrics: None };
         running.collects(&plane.api(User::Admin)?)?;
         Ok(running)
     }
@@ -116,7 +118,7 @@ impl Running {
                 ebb("ebb", &kubeconfig, &more, path_of(&RELEASE)?, plane.dir())?
             }
         };
-        Ok(Self { collector, child })
+        Ok(Self { collector, child, metrics: None })
     }
 
     /// Builds what [`Running::measured`] starts.
@@ -158,7 +160,7 @@ impl Running {
     pub fn observe(plane: &Plane) -> Result<Self> {
         let kubeconfig = plane.kubeconfig(User::Reader)?;
         let child = ebb("ebb", &kubeconfig, &[ALONE], program()?, plane.dir())?;
-        Ok(Self { collector: Collector::Ebb, child })
+        Ok(Self { collector: Collector::Ebb, child, metrics: None })
     }
 
     /// Starts `ebb controller --enforce` with more options, and waits until it collects.
@@ -169,7 +171,7 @@ impl Running {
         let kubeconfig = plane.kubeconfig(User::Admin)?;
         let options = [&["--enforce", ALONE], more].concat();
         let child = ebb("ebb", &kubeconfig, &options, program()?, plane.dir())?;
-        let mut running = Self { collector: Collector::Ebb, child };
+        let mut running = Self { collector: Collector::Ebb, child, metrics: None };
         running.collects(&plane.api(User::Admin)?)?;
         Ok(running)
     }
@@ -185,9 +187,24 @@ impl Running {
         more: &[&str],
     ) -> Result<Self> {
         let kubeconfig = plane.kubeconfig_through(name, proxy.url())?;
-        let options = [&["--enforce", "--collectors=owner-references"], more].concat();
+        let [port] = free_ports()?;
+        let listen = format!("--listen=127.0.0.1:{port}");
+        let options = [&["--enforce", "--collectors=owner-references", &listen], more].concat();
         let child = ebb(name, &kubeconfig, &options, program()?, plane.dir())?;
-        Ok(Self { collector: Collector::Ebb, child })
+        Ok(Self { collector: Collector::Ebb, child, metrics: Some(port) })
+    }
+
+    /// How many of its requests are under way, as its metrics say.
+    ///
+    /// # Errors
+    /// When it was not started by [`Running::through`], or does not say.
+    pub fn requests_in_flight(&self) -> Result<usize> {
+        const NAME: &str = "ebb_controller_requests_in_flight ";
+        let port = self.metrics.context("nobody listens for who wants its metrics")?;
+        let mut answer = ureq::get(format!("http://127.0.0.1:{port}/metrics")).call()?;
+        let text = answer.body_mut().read_to_string()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(NAME));
+        line.with_context(|| format!("no {NAME}in its metrics"))?.parse().context("no number")
     }
 
     /// Stops it without its knowledge, until it is resumed.

@@ -475,10 +475,14 @@ fn leader_paused(session: &Session) -> Result<()> {
         Fate::Pass
     });
     world.delete(&owner, Background)?;
+    // One that was let go but has not reached the proxy would still reach it after the pause.
     wait::until_some(
         PATIENCE,
-        || "deletes are on their way".into(),
-        || Ok((held.load(Ordering::SeqCst) > 0).then_some(())),
+        || "all that it sent has reached the proxy".into(),
+        || {
+            let held = held.load(Ordering::SeqCst);
+            Ok((held > 0 && first.requests_in_flight()? == held).then_some(()))
+        },
     )?;
     first.pause()?;
     let paused = Instant::now();
