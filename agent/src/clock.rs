@@ -4,6 +4,7 @@
 //! Policy sees milliseconds on the same scale, anchored once to the Unix epoch ([`Clock`]), so that ages of images and containers can be compared with it; a later step of the wall clock changes nothing.
 
 use nix::time::{ClockId, clock_gettime};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment: nanoseconds since boot.
@@ -38,17 +39,21 @@ impl Boot {
 /// Turns moments into policy time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Unix time of boot, in milliseconds, as seen when the agent started.
+    /// Unix time of boot, in milliseconds, as the wall clock said once.
     boot_unix_ms: u64,
 }
 
 impl Clock {
-    /// Anchors the scale to the wall clock as it is now.
+    /// The one scale of this process, anchored to the wall clock at its first use: two anchors would differ by a millisecond, and put a cause after its effect.
     #[must_use]
-    pub fn anchored_now() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let boot = u128::from(Boot::now().0 / 1_000_000);
-        Self { boot_unix_ms: u64::try_from(unix.saturating_sub(boot)).unwrap_or(0) }
+    pub fn of_process() -> Self {
+        static CLOCK: LazyLock<Clock> = LazyLock::new(|| {
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let since_boot = Duration::from_nanos(Boot::now().0);
+            let boot = unix.saturating_sub(since_boot).as_millis();
+            Clock { boot_unix_ms: u64::try_from(boot).unwrap_or(0) }
+        });
+        *CLOCK
     }
 
     /// `at` in milliseconds since the Unix epoch, on the scale that never jumps.
@@ -76,7 +81,7 @@ mod tests {
 
     #[test]
     fn policy_time_moves_with_boot_time_and_round_trips_to_the_millisecond() {
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let at = Boot(5_000_000_000);
         assert_eq!(clock.unix_ms(at.plus(Duration::from_millis(7))), clock.unix_ms(at) + 7);
         assert_eq!(clock.moment(clock.unix_ms(at)), at);

@@ -201,7 +201,7 @@ fn standard_input() -> anyhow::Result<&'static str> {
 fn listed(endpoint: Endpoint) -> Result<Vec<SeenPod>, Failure> {
     event_loop()?.block_on(async {
         let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
-        let mut reader = Reader::new(runtime, Clock::anchored_now());
+        let mut reader = Reader::new(runtime, Clock::of_process());
         Ok(seen(&reader.inventory(false).await.map_err(failure)?))
     })
 }

@@ -142,7 +142,7 @@ struct Printer {
 impl Printer {
     fn new(output: Output) -> Self {
         let out = io::BufWriter::with_capacity(1 << 16, io::stdout());
-        Self { output, colour: colour(), clock: Clock::anchored_now(), out }
+        Self { output, colour: colour(), clock: Clock::of_process(), out }
     }
 
     /// Writes one event; `false` when nobody reads any more.

@@ -110,7 +110,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     // Once no other ebb acts here: of two, the second must not take the socket from the first.
     let (api, questions) = args.api.take()?.unzip();
     // While privileges are there: a service may be kept from the socket later.
-    let clock = Clock::anchored_now();
+    let clock = Clock::of_process();
     let now = Now::new(move || clock.time(Boot::now()));
     let journal = Journal::from_environment(args.output, now).unwrap_or_else(|why| {
         missing.push(format!("fields for entries in the journal: {why}; plain lines are written"));
@@ -362,7 +362,7 @@ fn reporters(
             Some(root) => Box::new(Entries::new(output, root, queue.clone())),
             None => output.to(queue.clone(), colour()),
         };
-        let reporter = Reporter::new(Clock::anchored_now(), sink).counted_by(Arc::clone(&metrics));
+        let reporter = Reporter::new(Clock::of_process(), sink).counted_by(Arc::clone(&metrics));
         match &api {
             Some(api) => reporter.and_to(Box::new(api.clone())),
             None => reporter,

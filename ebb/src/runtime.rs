@@ -197,7 +197,7 @@ impl Sight {
         let mut state = look(&config, roots, layout, node.node_fs())?;
         state.pods_mut().expect_runtime();
         let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
-        let mut reader = Reader::new(runtime.clone(), Clock::anchored_now());
+        let mut reader = Reader::new(runtime.clone(), Clock::of_process());
         let inventory = reader.inventory(true).await.map_err(failure)?;
         if let Some(images) = &inventory.images {
             notes.extend(images.layers_unknown.clone());
@@ -265,7 +265,7 @@ fn remembered(dir: &std::path::Path) -> Result<(Option<Records>, Evicted), Strin
     if !ImageStore::is_in(dir) {
         return Ok((None, Evicted::new()));
     }
-    let now = Clock::anchored_now().time(Boot::now());
+    let now = Clock::of_process().time(Boot::now());
     let load = || {
         let store = ImageStore::open(dir)?;
         Ok((store.load(now)?, store.load_evicted()?))

@@ -60,7 +60,7 @@ fn inventory(criterion: &mut Criterion) {
     let inside = executor.enter();
     let (client, _events) = Runtime::start(endpoint, Deadlines::default());
     drop(inside);
-    let mut reader = Reader::new(client, Clock::anchored_now());
+    let mut reader = Reader::new(client, Clock::of_process());
     let first = executor.block_on(reader.inventory(true)).expect("an inventory");
     assert_eq!(first.containers.len(), PODS * CONTAINERS);
     let config = Config::parse("ebb: {mode: kubernetes}").expect("a configuration");

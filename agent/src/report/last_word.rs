@@ -30,7 +30,7 @@ static RECORDS: OnceLock<Progress> = OnceLock::new();
 
 /// From here on a panic in any thread, or in a task on one, ends the process with [`PANICKED`], after a last record in the `journal`, else on standard output, and its text on standard error.
 pub fn end_on_panic(output: Output, journal: Option<Journal>) {
-    let clock = Clock::anchored_now();
+    let clock = Clock::of_process();
     std::panic::set_hook(Box::new(move |panic| end(output, journal.as_ref(), clock, panic)));
 }
 

@@ -36,7 +36,7 @@ impl Agent {
     pub(super) fn decide_ahead(&mut self, at: Boot) {
         let ahead = self.watches.iter().find_map(hard_threshold_ahead);
         let is_quiet =
-            !self.state.has_departures() && self.watches.iter().all(|w| w.episode.is_none());
+            !self.state.has_terminations() && self.watches.iter().all(|w| w.episode.is_none());
         let Some((threshold, also)) = ahead.filter(|_| is_quiet) else {
             self.ahead = None;
             return;
@@ -84,7 +84,7 @@ impl Agent {
             .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
         let Some(decision) = ahead.decision else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
-        if !is_meant || at.since(ahead.at) > YOUNG || self.state.has_departures() {
+        if !is_meant || at.since(ahead.at) > YOUNG || self.state.has_terminations() {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };

@@ -59,8 +59,8 @@ impl Agent {
             name = self.state.key_of(&acted.job.target);
         }
         let workload = name.as_ref();
-        let departure = self.state.terminations().get(&acted.job.target);
-        let signal = departure.and_then(|departure| departure.signal);
+        let termination = self.state.terminations().get(&acted.job.target);
+        let signal = termination.and_then(|termination| termination.signal);
         let own = workload.and_then(|key| self.pressures.episode_of(key));
         let episode = own.or_else(|| of_signal(&mut self.watches, signal));
         match &acted.result {
@@ -90,7 +90,7 @@ impl Agent {
                 if ended.method == act::Method::DryRun {
                     self.state.terminations().only_pretended(&acted.job.target);
                     let would_be = self.state.terminations().get(&acted.job.target);
-                    assumes_freed = would_be.and_then(|departure| departure.expected_free);
+                    assumes_freed = would_be.and_then(|termination| termination.expected_free);
                 } else if acted.by_watchdog {
                     self.take_in_stand_in(workload, &acted.job.target, ended.at);
                 } else if acted.job.step == act::Step::Kill {
@@ -207,7 +207,7 @@ impl Agent {
     }
 
     /// Looks who has gone, who has not in time, and whose grace is over.
-    pub(super) fn look_at_departures(&mut self, at: Boot) {
+    pub(super) fn look_at_terminations(&mut self, at: Boot) {
         if !self.state.terminations().are_remembered() {
             return;
         }
@@ -217,8 +217,8 @@ impl Agent {
         let proc = self.roots.proc.clone();
         let (gone, stuck) = self.state.terminations().look(&proc, at);
         for (terminations, outcome) in [(gone, Outcome::Exited), (stuck, Outcome::TimedOut)] {
-            for departure in terminations {
-                match (&departure.target, outcome) {
+            for termination in terminations {
+                match (&termination.target, outcome) {
                     (Target::Pod { uid, .. }, Outcome::Exited) => {
                         self.tell_cluster_of_death(uid);
                         self.stop_sandboxes(uid);
@@ -226,17 +226,17 @@ impl Agent {
                     (target, Outcome::Exited) => self.state.forget_removed(target),
                     (_, Outcome::TimedOut) => {}
                 }
-                let own = self.pressures.episode_of(&departure.key);
-                let episode = own.or_else(|| of_signal(&mut self.watches, departure.signal));
+                let own = self.pressures.episode_of(&termination.key);
+                let episode = own.or_else(|| of_signal(&mut self.watches, termination.signal));
                 if let Some(episode) = episode {
                     let what = match outcome {
                         Outcome::Exited => "terminated",
                         Outcome::TimedOut => "termination timed out",
                     };
-                    episode.note(what, at, Some(departure.key.name.clone()));
+                    episode.note(what, at, Some(termination.key.name.clone()));
                 }
-                let after_ms = ms(at.since(departure.chosen));
-                let workload = departure.key.clone();
+                let after_ms = ms(at.since(termination.chosen));
+                let workload = termination.key.clone();
                 self.reporter.tell_at(at, Record::Terminated { workload, outcome, after_ms });
             }
         }

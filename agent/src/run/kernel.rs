@@ -15,8 +15,8 @@ impl Agent {
     pub(super) fn on_kernel(&mut self) {
         let is_urgent = self.take_in_told();
         self.look_for_losses();
-        let has_departures = self.state.has_departures();
-        if is_urgent || self.local_due || has_departures {
+        let has_terminations = self.state.has_terminations();
+        if is_urgent || self.local_due || has_terminations {
             self.count();
             self.look(false);
         }

@@ -45,7 +45,7 @@ impl Agent {
         // Before the node is read: what the reflex has given back is to be seen.
         self.take_in_shot();
         // The same of who has gone by now: read in the other order, one that goes in between counts neither as dying nor as memory that is back, and costs another its life.
-        self.look_at_departures(self.looked);
+        self.look_at_terminations(self.looked);
         if !self.read_node() || self.pull_reflex() && !self.read_node() {
             return;
         }

@@ -272,7 +272,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let (news, news_inbox) = mpsc::channel(WAITING_NEWS);
     let session = match setup.runtime.take() {
         Some(runtime) => {
-            let session = session::start(runtime, Clock::anchored_now(), news);
+            let session = session::start(runtime, Clock::of_process(), news);
             Some(session.context("cannot start the thread for the container runtime")?)
         }
         None => None,
@@ -280,7 +280,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let (told, cluster_inbox) = mpsc::channel(WAITING_NEWS);
     let cluster = match setup.cluster.take() {
         Some(connect) => {
-            let cluster = connect(Clock::anchored_now(), told);
+            let cluster = connect(Clock::of_process(), told);
             Some(cluster.context("the API server")?)
         }
         None => None,
@@ -534,7 +534,7 @@ impl Agent {
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
         let alive = self.service.due();
         let others =
-            [self.disk.due(), self.wake_at, self.state.next_departure_change(), collector, alive];
+            [self.disk.due(), self.wake_at, self.state.next_termination_change(), collector, alive];
         let others =
             others.into_iter().chain([self.pressures.due().filter(|_| !self.is_short_or_soon())]);
         let next = others.flatten().fold(self.look_due(), Boot::min);
@@ -555,7 +555,7 @@ impl Agent {
         if self.quick_watches().any(|w| w.episode.is_some()) {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
             let is_moving =
-                self.state.has_departures() || self.quick_watches().any(|w| !w.is_below());
+                self.state.has_terminations() || self.quick_watches().any(|w| !w.is_below());
             wait = wait.min(if is_moving { RECOVERING } else { STUCK });
         }
         self.looked.plus(wait)

@@ -3,7 +3,7 @@
 //! ```text
 //!  pass ─► near the hard threshold ─► name the first of the ranking, for one lease
 //!      └─► not near                ─► name nobody
-//!  look ─► it has fired ─► report, begin the departure, finish with the means of every other eviction
+//!  look ─► it has fired ─► report, begin the termination, finish with the means of every other eviction
 //!      └─► below the threshold and it has not ─► both look once more ─► below ─► it fires now, from here
 //!                                                                  └─► not below ─► nothing, for both
 //! ```
@@ -69,7 +69,7 @@ impl Agent {
         let Some(arming) = &mut self.arming else { return };
         let is_near =
             self.watches.iter().any(|w| w.signal == Signal::MemoryAvailable && w.is_near());
-        let is_quiet = !self.state.has_departures();
+        let is_quiet = !self.state.has_terminations();
         let swap_left = self.state.available(Signal::SwapAvailable);
         let first = resort.filter(|_| is_near && is_quiet).and_then(|(resort, key)| {
             let bytes = match resort.need {

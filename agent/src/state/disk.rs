@@ -142,7 +142,7 @@ mod tests {
             pods: None,
         });
         let mut snapshot = Snapshot::at(Time(0));
-        disk.fill(&mut snapshot, &Clock::anchored_now());
+        disk.fill(&mut snapshot, &Clock::of_process());
         (disk, snapshot)
     }
 

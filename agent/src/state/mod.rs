@@ -127,7 +127,7 @@ impl NodeState {
     /// A state that knows nothing yet.
     #[must_use]
     pub fn new(roots: Roots, layout: CgroupLayout, measure: Measure, rules: Rules) -> Self {
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         Self {
             started_at: clock.time(Boot::now()),
             roots,
@@ -467,7 +467,7 @@ impl NodeState {
 
     /// Whether anything is on its way out.
     #[must_use]
-    pub fn has_departures(&self) -> bool {
+    pub fn has_terminations(&self) -> bool {
         !self.terminations.is_empty()
     }
 
@@ -479,7 +479,7 @@ impl NodeState {
 
     /// When something about the terminations changes by itself.
     #[must_use]
-    pub fn next_departure_change(&self) -> Option<Boot> {
+    pub fn next_termination_change(&self) -> Option<Boot> {
         self.terminations.next_change()
     }
 
@@ -615,8 +615,8 @@ impl NodeState {
     /// Who `target` is, by name; `None` when it is no longer known.
     #[must_use]
     pub fn key_of(&self, target: &Target) -> Option<WorkloadKey> {
-        if let Some(departure) = self.terminations.get(target) {
-            return Some(departure.key.clone());
+        if let Some(termination) = self.terminations.get(target) {
+            return Some(termination.key.clone());
         }
         match target {
             Target::Cgroup { id, .. } => self.cgroups.get(id).map(|t| t.key.clone()),

@@ -537,7 +537,7 @@ mod tests {
         let mut terminations = Terminations::default();
         assert!(!terminations.begin(key("a"), both.clone(), grace, MEMORY));
         let kill_at = terminations.get(&both).unwrap().kill_at;
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         assert_eq!(of(&terminations, &clock).unwrap().kill_at, kill_at.map(|at| clock.time(at)));
         // One of its containers has ended meanwhile.
         assert!(terminations.begin(key("a"), rest.clone(), Duration::ZERO, MEMORY));
@@ -556,7 +556,7 @@ mod tests {
         let (dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         assert_eq!(of(&terminations, &clock).unwrap().expected_free, Some(7));
         assert!(terminations.look(Path::new("/proc"), Boot::now()).0.is_empty());
         fs::write(dir.path().join("cgroup.events"), "populated 0\n").unwrap();
@@ -572,7 +572,7 @@ mod tests {
         terminations.begin(key("a"), pod(&[ended]), Duration::ZERO, MEMORY);
         let now = Boot::now();
         assert_eq!(terminations.look(Path::new("/proc"), now).0.len(), 1);
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let seen = of(&terminations, &clock).unwrap();
         assert_eq!(seen.expected_free, Some(0));
         assert_eq!(seen.deadline, clock.time(now.plus(REMAINS_COUNT_FOR)));
@@ -589,7 +589,7 @@ mod tests {
         terminations.begin(key("a"), pod(&[killed]), Duration::ZERO, MEMORY);
         assert!(terminations.has(id) && !terminations.has(id + 1));
         let workload = Workload { key: key("a"), ..Workload::default() };
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let seen = terminations.of(&workload, true, &clock, Boot::now()).unwrap();
         assert!(seen.restarted, "the rest is a candidate");
         assert_eq!(seen.expected_free, Some(7), "what was killed still counts");
@@ -615,7 +615,7 @@ mod tests {
             }),
             ..Workload::default()
         };
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let proc = Path::new("/proc");
         for (hours, bytes) in [(0, 7), (1, 900), (100, 3)] {
             let now = Boot::now().plus(Duration::from_secs(hours * 3600));
@@ -700,7 +700,7 @@ mod tests {
         let (_dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let proc = Path::new("/proc");
         terminations.look(proc, Boot::now());
         let deadline = terminations.all[0].deadline;
@@ -749,7 +749,7 @@ mod tests {
             Duration::ZERO,
             (Some(Signal::NodeFsAvailable), Some(1 << 40)),
         );
-        assert_eq!(of(&terminations, &Clock::anchored_now()).unwrap().expected_free, None);
+        assert_eq!(of(&terminations, &Clock::of_process()).unwrap().expected_free, None);
     }
 
     /// A kill that hung for longer than the deadline, and then came through.
@@ -757,7 +757,7 @@ mod tests {
     fn what_is_killed_after_its_deadline_counts_from_then_on() {
         let (_dir, target) = cgroup(1);
         let proc = Path::new("/proc");
-        let clock = Clock::anchored_now();
+        let clock = Clock::of_process();
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
         terminations.look(proc, Boot::now());

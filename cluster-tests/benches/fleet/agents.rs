@@ -54,7 +54,7 @@ impl Fleet {
                 mode: Mode::Enforce,
                 has_taints: true,
             };
-            fleet.push(connect(setup)(Clock::anchored_now(), news)?);
+            fleet.push(connect(setup)(Clock::of_process(), news)?);
             tasks.spawn(listen(agent, inbox, say.clone()));
         }
         let fleet = Self { agents: fleet, words, _tasks: tasks };

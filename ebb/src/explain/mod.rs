@@ -145,7 +145,7 @@ fn on_node(args: &Args, name: &str) -> Result<(), Failure> {
     let live = sight.as_ref().zip(workload).map(|(sight, workload)| {
         live::explain(&sight.snapshot, &sight.config, &sight.history, workload, object)
     });
-    let looked_at = Clock::anchored_now().unix_ms(Boot::now());
+    let looked_at = Clock::of_process().unix_ms(Boot::now());
     let answer = Answer { pod: &full, looked_at, live, past, untold };
     let shown = match args.output {
         Output::Json => json::pretty(&answer)? + "\n",

@@ -50,7 +50,7 @@ fn seen(moments: &[Moment], devices: [u64; 2]) -> Filling {
 }
 
 fn pod_in(filling: &Filling, at: Boot) -> (Option<FsFall>, Option<DiskGrowth>) {
-    let clock = Clock::anchored_now();
+    let clock = Clock::of_process();
     let mut snapshot = Snapshot::at(Time(0));
     let observed_at = Some(clock.time(at));
     snapshot.node.node_fs = Some(FsFacts { observed_at, ..FsFacts::default() });

@@ -53,11 +53,6 @@ fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
 }
 
 fn snapshot(pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
-    snapshot_by(&Clock::anchored_now(), pods, cgroups)
-}
-
-/// Two clocks that were anchored at different moments may differ by a millisecond.
-fn snapshot_by(clock: &Clock, pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
     let mut snapshot = Snapshot::at(Time(100));
     let owners: Vec<_> = cgroups.iter().map(|(path, _)| pods.owner(path)).collect();
     let measured = cgroups.iter().zip(&owners).map(|((path, workload), owner)| Measured {
@@ -68,7 +63,7 @@ fn snapshot_by(clock: &Clock, pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) ->
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured, clock);
+    pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
     pods.add_runtime(&mut snapshot);
     snapshot
 }
@@ -158,7 +153,7 @@ fn protections(pods: &Pods, since: Boot, paths: &[&str]) -> Vec<Option<Protected
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured, &Clock::anchored_now());
+    pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
     let own = snapshot.workloads.iter().filter(|workload| workload.key.name.starts_with("/"));
     own.map(|workload| workload.protected).collect()
 }
@@ -227,7 +222,7 @@ fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own(
             workload,
             fate: Fate::Runs,
         };
-        pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::anchored_now());
+        pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::of_process());
         snapshot.workloads[0].protected
     };
     assert_eq!(seen_at(59), Some(ProtectedReason::Unlisted), "the runtime may still list it");
@@ -244,7 +239,7 @@ fn a_containers_name_that_a_user_chose_does_not_wait_for_the_runtime() {
     let mut snapshot = Snapshot::at(Time(100));
     let measured =
         Measured { path: &path, named, since: Boot(0), owner: None, workload, fate: Fate::Runs };
-    pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::anchored_now());
+    pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::of_process());
     assert_eq!(snapshot.workloads[0].protected, None);
 }
 
@@ -459,7 +454,7 @@ fn a_pod_is_judged_by_what_runs_and_not_by_what_is_on_its_way_out() {
             let owner = owner.as_ref();
             Measured { path, named: path, since: Boot(0), owner, workload, fate }
         });
-        let running = pods.add_workloads(&mut snapshot, measured, &Clock::anchored_now());
+        let running = pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
         let usage = snapshot.workloads[0].stats.as_ref().and_then(|stats| stats.memory?.usage);
         (running.contains("u1"), snapshot.workloads[0].protected, usage)
     };
@@ -548,8 +543,8 @@ fn figures_on_disk_are_as_old_as_the_oldest_of_them() {
     let layers =
         [("c1".to_owned(), figure(10, 7_000_000)), ("c0".to_owned(), figure(20, 3_000_000))];
     pods.observe_usage(DiskUsage { layers: layers.into(), pods: BTreeMap::new() });
-    let clock = Clock::anchored_now();
-    let seen = snapshot_by(&clock, &pods, Vec::new());
+    let clock = Clock::of_process();
+    let seen = snapshot(&pods, Vec::new());
     let stats = seen.workloads[0].stats.as_ref().unwrap();
     assert_eq!(stats.disk_observed_at, Some(clock.time(Boot(3_000_000))));
 }
