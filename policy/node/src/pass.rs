@@ -204,10 +204,14 @@ impl Pass<'_, '_> {
         waits
     }
 
-    /// Whether one of these victims has not ended. What is left of a pod of which nothing runs has nothing more to give back but disk.
+    /// Whether one of these victims has not ended. What is left of a pod of which nothing runs has nothing more to give back but disk, and what cannot be killed gives nothing back.
     fn still_runs(&self, waiting: &Waiting) -> bool {
-        let runs = |workload: &&&Workload| workload.protected != Some(ProtectedReason::NothingRuns);
-        self.active.iter().filter(runs).any(|workload| waiting.has(workload))
+        let now = self.snapshot.taken_at;
+        let ends = |workload: &&&Workload| {
+            let is_late = workload.termination.is_some_and(|ends| ends.deadline <= now);
+            workload.protected != Some(ProtectedReason::NothingRuns) && !is_late
+        };
+        self.active.iter().filter(ends).any(|workload| waiting.has(workload))
     }
 
     /// Leaves out thresholds on disk while the layout is unknown, and says so if one could have mattered.

@@ -97,27 +97,33 @@ fn whose_members_cannot_be_read_is_not_killed_and_the_record_says_why() {
 /// Since Linux 7.0 a process that exits is no longer listed while it holds its memory still.
 #[test]
 fn nobody_goes_in_place_of_what_is_exiting_unless_that_takes_too_long() {
-    let mut node = FakeNode::new();
-    let exiting = node.add("apps/exiting", 1500);
-    let second = node.add("apps/second", 1000);
-    let config = config(CONFIG);
-    let agent = start(&node, config.path(), &["--enforce"]);
-    exiting.lists("");
-    node.set_available(60);
-    wait_for("the kill of another", || second.is_killed());
-    second.empty();
-    node.gives_back(&exiting, 1500);
-    let records = agent.stop();
-    let at = |what: &str, is_it: &dyn Fn(&Value) -> bool| {
-        let found = records.iter().position(is_it);
-        found.unwrap_or_else(|| panic!("no record of {what} in {records:#?}"))
-    };
-    let refused = at("the refusal", &|record| record["event"] == "notDone");
-    let why = records[refused]["why"].as_str().unwrap();
-    assert!(why.contains("exiting"), "{why}");
-    let stuck = at("the deadline", &|r| r["event"] == "terminated" && r["outcome"] == "timedOut");
-    let killed = at("the kill", &|record| record["event"] == "evicted");
-    assert!(refused < stuck && stuck < killed, "{records:#?}");
+    for after in ["continue", "wait"] {
+        let mut node = FakeNode::new();
+        let exiting = node.add("apps/exiting", 1500);
+        let second = node.add("apps/second", 1000);
+        let config = config(&format!("{CONFIG}  afterEviction: {after}\n"));
+        let agent = start(&node, config.path(), &["--enforce"]);
+        exiting.lists("");
+        node.set_available(60);
+        wait_for("the kill of another", || second.is_killed());
+        second.empty();
+        node.gives_back(&exiting, 1500);
+        let records = agent.stop();
+        let at = |what: &str, is_it: &dyn Fn(&Value) -> bool| {
+            let found = records.iter().position(is_it);
+            found.unwrap_or_else(|| panic!("no record of {what} in {records:#?}"))
+        };
+        let refused = at("the refusal", &|record| record["event"] == "notDone");
+        let why = records[refused]["why"].as_str().unwrap();
+        assert!(why.contains("exiting"), "{why}");
+        let stuck =
+            at("the deadline", &|r| r["event"] == "terminated" && r["outcome"] == "timedOut");
+        let killed = at("the kill", &|record| record["event"] == "evicted");
+        assert!(refused < stuck && stuck < killed, "{records:#?}");
+        let after = records[killed]["at"].as_u64().zip(records[refused]["at"].as_u64());
+        // The end of a victim is waited for up to 30 s, but not of one that does not come.
+        assert!(after.is_some_and(|(killed, refused)| killed - refused < 20_000), "{records:#?}");
+    }
 }
 
 /// Whoever protected it has gone: what it left is a candidate like any other.
