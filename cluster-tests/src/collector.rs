@@ -5,6 +5,7 @@ use crate::plane::{Plane, User, free_ports};
 use crate::proxy::Proxy;
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use ebb_tests::program;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -18,16 +19,6 @@ pub const TERMINATED: usize = 4;
 pub const ALONE: &str = "--no-leader-election";
 /// Until it acts: it lists everything first.
 const STARTS_IN: Duration = Duration::from_secs(90);
-/// What cargo tells the programs that it runs of their package.
-const OF_A_PACKAGE: [&str; 7] = [
-    "CARGO_MANIFEST_DIR",
-    "CARGO_MANIFEST_LINKS",
-    "CARGO_PKG_NAME",
-    "CARGO_PKG_VERSION_MAJOR",
-    "CARGO_PKG_VERSION_MINOR",
-    "CARGO_PKG_VERSION_PATCH",
-    "CARGO_PKG_VERSION_PRE",
-];
 const HIGH_LIMITS: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=5000"];
 
 /// Which collector.
@@ -106,9 +97,12 @@ impl Running {
                 let program = assets.join("kube-controller-manager");
                 let mut arguments = kcm(&program, &kubeconfig, plane.dir())?;
                 arguments.push("--controllers=garbagecollector".into());
-                let names = ["--kube-api-qps", "--kube-api-burst"];
-                let options = rate.map(|rate| names.map(|name| format!("{name}={rate}")));
-                arguments.extend(options.into_iter().flatten());
+                if let Some(rate) = rate {
+                    // So much at once as ebb allows itself.
+                    let burst = (rate / 10).max(1);
+                    arguments.push(format!("--kube-api-qps={rate}"));
+                    arguments.push(format!("--kube-api-burst={burst}"));
+                }
                 Child::start("kube-controller-manager", &program, &arguments, plane.dir())?
             }
             Collector::Ebb => {
@@ -336,15 +330,8 @@ fn ebb(
 type Built = LazyLock<Result<PathBuf, String>>;
 
 /// ebb as this workspace builds it, each way once.
-static DEBUG: Built = LazyLock::new(|| build(escargot::CargoBuild::new()));
-static RELEASE: Built = LazyLock::new(|| build(escargot::CargoBuild::new().release()));
-
-fn build(cargo: escargot::CargoBuild) -> Result<PathBuf, String> {
-    // Whoever runs this sets them for its own package; build scripts that read them would run again, and with them half of the build.
-    let cargo = OF_A_PACKAGE.into_iter().fold(cargo, escargot::CargoBuild::env_remove);
-    let built = cargo.package("ebb").bin("ebb").run();
-    built.map(|built| built.path().to_owned()).map_err(|error| error.to_string())
-}
+static DEBUG: Built = LazyLock::new(|| program::build(false));
+static RELEASE: Built = LazyLock::new(|| program::build(true));
 
 /// ebb as this workspace builds it for tests, built once.
 ///

@@ -18,7 +18,7 @@ use ebb_policy::{History, decide};
 use ebb_tests::runtime::{FakeRuntime, Flavour};
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PODS: usize = 110;
@@ -107,10 +107,9 @@ fn inventory(criterion: &mut Criterion) {
 /// What an agent has resident that follows such a runtime: a process of its own, in a dry run, without BPF.
 fn resident(_: &mut Criterion) {
     let runtime = node();
-    let build = escargot::CargoBuild::new().package("ebb").bin("ebb").release();
-    let build = build.run().expect("ebb is built");
+    let program = ebb_tests::program::build(true).expect("ebb is built");
     let dir = tempfile::tempdir().expect("a directory");
-    let mut command = build.command();
+    let mut command = Command::new(program);
     command.args(["run", "--output", "json", "--leave-out", "all", "--cri"]).arg(runtime.socket());
     for place in ["--node-fs", "--state", "--pod-logs", "--container-logs"] {
         command.arg(place).arg(dir.path());

@@ -23,10 +23,22 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Takes away what cargo tells this program of its own package: build scripts that read it would run again for nothing, and half of the build with them.
+fn without_own_package(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Run to the end, output passed through; a non-zero exit is an error that shows the command line.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = format!("{command:?}");
-    let status = command.status().with_context(|| format!("cannot start {line}"))?;
+    let status =
+        without_own_package(command).status().with_context(|| format!("cannot start {line}"))?;
     if !status.success() {
         bail!("{line} failed: {status}");
     }
@@ -36,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// Run to the end and return standard output, trimmed; standard error is passed through.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
     let line = format!("{command:?}");
-    let out = command
+    let out = without_own_package(command)
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot start {line}"))?;

@@ -33,7 +33,7 @@ use ebb_journal::Entry;
 use fake_node::{FakeNode, PATIENCE, wait_for};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
@@ -54,10 +54,8 @@ struct Agent {
 }
 
 fn ebb() -> Command {
-    static BUILT: OnceLock<escargot::CargoRun> = OnceLock::new();
-    let built =
-        BUILT.get_or_init(|| escargot::CargoBuild::new().package("ebb").bin("ebb").run().unwrap());
-    built.command()
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    Command::new(BUILT.get_or_init(|| ebb_tests::program::build(false).unwrap()))
 }
 
 fn start(node: &FakeNode, config: &Path, extra: &[&str]) -> Agent {

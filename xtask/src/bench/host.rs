@@ -97,13 +97,6 @@ pub(super) fn cargo_bench(package: &str, bench: &str) -> Command {
     let mut command = Command::new(cargo);
     command.current_dir(sh::root()).args(["bench", "--quiet", "--package", package]);
     command.args(["--bench", bench]);
-    // This program's own: build scripts that read them would run again for nothing.
-    for (name, _) in std::env::vars_os() {
-        let name_text = name.to_string_lossy();
-        if name_text.starts_with("CARGO_PKG_") || name_text.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&name);
-        }
-    }
     command
 }
 
