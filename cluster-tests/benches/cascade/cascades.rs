@@ -141,6 +141,24 @@ pub(crate) fn alone(count: usize, plane: &Plane) -> Result<Latency> {
     })
 }
 
+/// How long an unrelated client's reads take while one other deletes owned objects one after the other, and no collector runs: no collector asks for less at a time.
+pub(crate) fn one_by_one(count: usize, plane: &Plane) -> Result<Latency> {
+    let api = plane.api(User::Admin)?;
+    let made =
+        api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
+    let paths = Paths::of(&text(&made, "name")?);
+    let owner = make(Case::FanOut(Policy::Background), count, &api, &paths)?;
+    thread::sleep(Duration::from_secs(1));
+    let taken = probe::during(&api, || {
+        in_parallel(1, count, |number| {
+            let path = format!("{}/c{number}", paths.configmaps);
+            api.delete(&path, &Policy::Background.options())
+        })
+    })?;
+    owner.iter().try_for_each(|path| api.delete(path, &Policy::Background.options()))?;
+    Ok(taken)
+}
+
 fn own(by: &By<'_>) -> Result<f64> {
     match by {
         By::Collector(running) => running.processor_time(),

@@ -155,18 +155,28 @@ fn session(
 
 /// What ebb at its defaults leaves of an unrelated client's time, in cascades that are long enough for a p99.
 fn beside(count: usize, plane: &Plane, assets: &Path) -> Result<String> {
-    let alone = cascades::alone(count, plane)?.p99;
+    let one = cascades::one_by_one(count, plane)?.p99;
+    let owners = cascades::alone(count, plane)?.p99;
     let ebb = session(Collector::Ebb, Limits::Defaults, count, plane, assets)?;
+    let nothing = ebb.idle.p99;
     let mut text = format!(
         "An unrelated client beside ebb at its defaults, {count} chains and an owner of {count} ConfigMaps:\n\n\
-         | | p99 | for what the deleting clients alone make of it |\n|---|---|---|\n\
-         | nothing | {:.1} ms | |\n\
-         | the same clients delete {count} Deployments that own nothing, no collector runs | {alone:.1} ms | 1.0 × |\n",
-        ebb.idle.p99
+         | | p99 | for nothing | for the least of a cascade |\n|---|---|---|---|\n\
+         | nothing | {nothing:.1} ms | 1.0 × | |\n"
     );
-    for (case, taken) in ebb.cases {
-        let p99 = taken.unrelated.p99;
-        _ = writeln!(text, "| {} | {p99:.1} ms | {:.1} × |", case.name(), p99 / alone);
+    let one_row =
+        format!("one client deletes {count} ConfigMaps one after the other, no collector runs");
+    let owners_row = format!(
+        "the same four clients delete {count} Deployments that own nothing, no collector runs"
+    );
+    let least = [(one_row, one, one), (owners_row, owners, owners)];
+    let cascades = ebb.cases.into_iter().map(|(case, taken)| {
+        let least = if matches!(case, Case::FanOut(_)) { one } else { owners };
+        (case.name(), taken.unrelated.p99, least)
+    });
+    for (name, p99, least) in least.into_iter().chain(cascades) {
+        let (for_nothing, for_least) = (p99 / nothing, p99 / least);
+        _ = writeln!(text, "| {name} | {p99:.1} ms | {for_nothing:.1} × | {for_least:.1} × |");
     }
     text.push('\n');
     Ok(text)
