@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
     // A list that says the same again changes nothing.
     pods.observe(inventory);
     let mut snapshot = Snapshot::at(Time(1_700_000_000_000));
-    let running = pods.add_workloads(&mut snapshot, std::iter::empty(), &Clock::anchored_now());
+    let running = pods.add_workloads(&mut snapshot, std::iter::empty(), &Clock::of_process());
     assert!(running.is_empty(), "nothing was measured, and {running:?} runs");
     pods.add_runtime(&mut snapshot);
     for name in pods.names() {
