@@ -2,12 +2,13 @@
 //!
 //! [`conformance`] reads the scenarios and holds plans against them,
 //! [`options`] writes `docs/options.md`, [`schemas`] the JSON Schemas of the black-box seam.
-//! [`api_server`] and [`runtime`] are an API server and a container runtime in this process.
+//! [`fake_node`] is a node made of files; [`api_server`] and [`runtime`] are an API server and a container runtime in this process.
 //! [`program`] builds the ebb that tests run.
 //! The tests themselves are in `tests/tests`.
 
 pub mod api_server;
 pub mod conformance;
+pub mod fake_node;
 pub mod options;
 pub mod program;
 pub mod runtime;

@@ -13,6 +13,9 @@ const FRESH: Duration = Duration::from_millis(20);
 /// How often workloads are read while a threshold is near but not reached.
 const FOLLOW: Duration = Duration::from_millis(100);
 
+/// Between two looks where something may be done long before a threshold is reached, and between two decisions while it is foreseen: a trend takes three.
+pub(super) const FORESEE: Duration = Duration::from_millis(250);
+
 impl Agent {
     /// Takes a reading of the node; returns whether that succeeded.
     fn read_node(&mut self) -> bool {
@@ -37,6 +40,13 @@ impl Agent {
     pub(super) fn read_stall(&mut self) {
         let (memory, io) = self.sensor.read_stall();
         self.state.observe_stall(memory, io);
+    }
+
+    /// Whether a hard threshold may be reached so soon that something may be due before it is.
+    fn is_foreseen(&self) -> bool {
+        let within = Duration::from_millis(self.policy.limits.options().foresight().0);
+        let left = |watch: &Watch| watch.time_left(watch.hard()?);
+        self.quick_watches().filter_map(left).any(|left| left < within)
     }
 
     /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
@@ -87,6 +97,8 @@ impl Agent {
             (BACKSTOP, Depth::Memory)
         } else if is_near || self.quick_watches().any(|w| w.episode.is_some()) {
             (FOLLOW, Depth::Full)
+        } else if self.is_foreseen() {
+            (FORESEE, Depth::Full)
         } else {
             (BACKSTOP, calm)
         };

@@ -55,9 +55,10 @@ use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
 use ebb_journal::{GuardBand, InForce, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{History, Limits};
+use ebb_policy::{History, Limits, Millis};
 use ebb_probes::{KernelEvent, Lost, Probes};
 use lag::{LagMonitor, Turn};
+use look::FORESEE;
 use memory_pressure::Pressures;
 pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
@@ -551,6 +552,9 @@ impl Agent {
         if self.policy.limits.thresholds().iter().any(|t| t.signal.is_beyond_kubelet()) {
             // Swap may be added at any time.
             wait = wait.min(LONGEST);
+        }
+        if self.policy.limits.options().foresight() > Millis(0) {
+            wait = wait.min(FORESEE);
         }
         if self.quick_watches().any(|w| w.episode.is_some()) {
             // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.

@@ -170,15 +170,19 @@ impl Agent {
             return;
         };
         let own = Duration::from_secs(evict.grace.0);
-        let grace = match (&target, evict.strength, evict.signal) {
+        let handled = plan.handled.as_ref().filter(|_| evict.memory_pressure.is_none());
+        let is_ahead = handled.is_some_and(|handled| handled.forecast.is_some());
+        // Below a soft threshold, and before a hard one is reached, there is time.
+        let has_time = evict.strength == Some(Strength::Soft) || is_ahead;
+        let grace = match (&target, evict.signal) {
             // Nor does a cgroup that only waits for memory: SIGTERM would have to wait with it.
             _ if evict.memory_pressure.is_some() => Duration::ZERO,
-            (_, Some(Strength::Soft), _) => own,
+            _ if has_time => own,
             // Memory that has run out does not wait for anybody.
-            (Target::Pod { .. }, _, Some(signal)) if signal.is_memory() => Duration::ZERO,
-            (Target::Pod { .. }, _, _) => own,
+            (Target::Pod { .. }, Some(signal)) if signal.is_memory() => Duration::ZERO,
+            (Target::Pod { .. }, _) => own,
             // A cgroup or a process has no hooks to run and nobody who gives it a second: below a hard threshold it goes at once.
-            (Target::Cgroup { .. } | Target::Process { .. }, _, _) => Duration::ZERO,
+            (Target::Cgroup { .. } | Target::Process { .. }, _) => Duration::ZERO,
         };
         let step = if grace.is_zero() { Step::Kill } else { Step::Terminate };
         let pressed = evict.memory_pressure.as_ref();
@@ -187,10 +191,9 @@ impl Agent {
             cgroup: pressed.cgroup.clone(),
             limit: pressed.limit,
         });
-        let handled = plan.handled.as_ref().filter(|_| pressed.is_none());
         let short = handled.and_then(|handled| {
             // On a forecast the threshold is not reached yet: then the need is that nothing has come back since.
-            let short = if handled.forecast.is_some() {
+            let short = if is_ahead {
                 handled.available.saturating_add(handled.available / 16)
             } else {
                 handled.available.saturating_add(handled.need)
@@ -209,8 +212,7 @@ impl Agent {
                 } else {
                     self.note_for_cluster(evict, uid);
                 }
-                let is_soft = evict.strength == Some(Strength::Soft);
-                if is_soft && self.evict_by_cluster(&evict.workload, &target, grace) {
+                if has_time && self.evict_by_cluster(&evict.workload, &target, grace) {
                     return;
                 }
             }

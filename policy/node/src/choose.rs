@@ -130,8 +130,9 @@ pub(crate) fn choose(
     for spread in rounds {
         chosen.walk(ranking, *spread);
     }
-    if chosen.actions.is_empty() && need.shortage.strength == Strength::Hard {
-        // A node that runs out spares nobody for a budget: its kubelet asks none either.
+    if chosen.actions.is_empty() && need.shortage.strength == Strength::Hard && need.grace.is_none()
+    {
+        // A node that runs out spares nobody for a budget: its kubelet asks none either. On a forecast it has not run out.
         chosen.obeys_budgets = false;
         chosen.walk(ranking, false);
     }

@@ -234,9 +234,9 @@ fn wake_in(snapshot: &Snapshot, limits: &Limits, history: &History, plan: &Plan)
             at(last.plus(limits.pressure_transition_period()).since(now));
         }
     }
-    for dying in snapshot.workloads.iter().filter_map(|workload| workload.termination) {
-        if dying.deadline > now {
-            at(dying.deadline.since(now));
+    for ends in snapshot.workloads.iter().filter_map(|workload| workload.termination) {
+        if ends.counts_at(now) {
+            at(ends.deadline.since(now));
         }
     }
     for (period, last) in [

@@ -208,8 +208,8 @@ impl Pass<'_, '_> {
     fn still_runs(&self, waiting: &Waiting) -> bool {
         let now = self.snapshot.taken_at;
         let ends = |workload: &&&Workload| {
-            let is_late = workload.termination.is_some_and(|ends| ends.deadline <= now);
-            workload.protected != Some(ProtectedReason::NothingRuns) && !is_late
+            let counts = workload.termination.is_none_or(|ends| ends.counts_at(now));
+            workload.protected != Some(ProtectedReason::NothingRuns) && counts
         };
         self.active.iter().filter(ends).any(|workload| waiting.has(workload))
     }

@@ -1,7 +1,7 @@
 //! `ebb run --kubernetes` with arguments that do not fit: refused before anything starts, in words that say what to do.
 
-use crate::fake_node::FakeNode;
 use crate::{CONFIG, arguments, config, ebb};
+use ebb_tests::fake_node::FakeNode;
 
 const KUBECONFIG: &str = "\
 apiVersion: v1

@@ -1,8 +1,8 @@
 //! The whole agent on a filesystem that a pod fills, without any manifest: the pod that fills it is evicted, and nobody else.
 
-use crate::fake_node::wait_for;
 use crate::lab::{Lab, Pod};
 use crate::{Agent, config};
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::Flavour;
 use nix::sys::statvfs::statvfs;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The whole agent in a dry run: it names who would be evicted, touches nobody, and goes by what that would have freed.
 
-use crate::fake_node::FakeNode;
 use crate::{Agent, CONFIG, config, start};
+use ebb_tests::fake_node::FakeNode;
 use serde_json::Value;
 
 fn evicted(records: &[Value]) -> Vec<&str> {

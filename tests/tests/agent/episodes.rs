@@ -1,7 +1,7 @@
 //! The whole agent: an episode's record says how everything ended that was done in it.
 
-use crate::fake_node::{FakeNode, wait_for};
 use crate::{CONFIG, config, start};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 
 #[test]
 fn an_episode_whose_memory_is_back_waits_to_tell_the_end_of_its_victim() {

@@ -1,10 +1,10 @@
 //! The whole agent with a container runtime in the test's own process: who is ended and how, and that memory never waits for the runtime.
 
-use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, Pod, STANDALONE};
 use crate::{Agent, config};
 use ebb_agent::state::Evicted;
 use ebb_agent::store::ImageStore;
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::{Fault, Flavour};
 
 /// A soft threshold at 100 MiB, and so many seconds for a pod to end.

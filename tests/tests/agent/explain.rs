@@ -1,9 +1,9 @@
 //! `ebb explain pod/NAME` on a node: why a pod is safe, whether it goes next, and what was recorded of its eviction.
 
-use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, Pod, json};
 use crate::{config, ebb};
 use ebb_tests::api_server::{ApiServer, Fault};
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::Flavour;
 use serde_json::{Value, json as value};
 use std::process::Output;

@@ -1,8 +1,8 @@
 //! Workloads that try to be taken for something else, and what the whole agent does about them.
 
-use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
 use crate::lab::{self, Lab};
 use crate::{CONFIG, config, start};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! The whole agent with a container runtime in the test's own process: which images go, and which stay.
 
-use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, json};
 use crate::{config, kinds};
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::{Fault, Flavour, short_digest};
 use std::path::Path;
 use std::time::Duration;

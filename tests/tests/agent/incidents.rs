@@ -1,7 +1,7 @@
 //! `ebb incident list|show|html` on what the agent itself has recorded: an incident of this run, and the captured ones in `tests/incidents`.
 
-use crate::fake_node::{FakeNode, wait_for};
 use crate::{config, ebb, start};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::repository;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

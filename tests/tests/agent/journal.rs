@@ -1,7 +1,7 @@
 //! What the systemd journal is given by the whole agent; a socket stands in its place, and a file for the stream that systemd connects.
 
-use crate::fake_node::{FakeNode, PATIENCE, wait_for};
 use crate::{CONFIG, arguments, config, ebb};
+use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use std::collections::BTreeMap;
 use std::fs::{File, read_to_string};

@@ -1,7 +1,7 @@
 //! A fake node beside a container runtime in the test's own process.
 
-use crate::fake_node::{FakeCgroup, FakeNode};
 use crate::{Agent, ebb, start};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode};
 use ebb_tests::runtime::{FakeRuntime, Flavour, World};
 use serde_json::Value;
 use std::path::Path;

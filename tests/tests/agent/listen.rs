@@ -1,8 +1,8 @@
 //! `ebb run --listen`: what probes and scrapers are told of an agent at work, and that they cannot hold it up.
 
-use crate::fake_node::{FakeNode, wait_for};
 use crate::lab::{CONFIG, Lab, Pod};
 use crate::{Agent, arguments, config, ebb};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

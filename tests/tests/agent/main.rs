@@ -10,7 +10,7 @@ mod dry_runs;
 mod episodes;
 mod evictions;
 mod explain;
-mod fake_node;
+mod forecasts;
 mod hostile;
 mod images;
 mod incidents;
@@ -30,7 +30,7 @@ mod telling;
 mod trouble;
 
 use ebb_journal::Entry;
-use fake_node::{FakeNode, PATIENCE, wait_for};
+use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The whole agent on nodes with a cgroup that stalls for memory: what systemd-oomd does with `ManagedOOMMemoryPressure=kill`.
 
-use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
 use crate::{Agent, config, start};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, wait_for};
 use serde_json::Value;
 use std::fs;
 

@@ -1,9 +1,9 @@
 //! `ebb snapshot` and `ebb run` see the same node: what the agent decided on is what the command shows of the same node right after.
 
 use crate::config;
-use crate::fake_node::{FakeNode, wait_for};
 use crate::lab::{CONFIG, Lab, json};
 use crate::{Agent, ebb, start};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use nix::sys::statvfs::statvfs;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! What people read: names that speak to a terminal are written out by every command, and an incident is decided again as it was.
 
-use crate::fake_node::{FakeNode, PATIENCE, wait_for};
 use crate::lab::Lab;
 use crate::{config, ebb, start};
+use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};

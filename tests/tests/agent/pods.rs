@@ -1,9 +1,9 @@
 //! The whole agent with a container runtime in the test's own process: which containers, sandboxes and logs are collected.
 
-use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, Pod, json};
 use crate::{Agent, config, ebb, kinds};
 use ebb_cri::wire::runtime::ContainerState;
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::{Fault, Flavour};
 use serde_json::Value;
 use std::process::Output;

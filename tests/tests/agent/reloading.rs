@@ -1,7 +1,7 @@
 //! A configuration that is read while the agent runs: obeyed whole, or refused whole with the field that cannot change.
 
-use crate::fake_node::{FakeNode, wait_for};
 use crate::{Agent, CONFIG, config, ebb, kinds, start};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

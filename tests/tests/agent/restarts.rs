@@ -1,8 +1,8 @@
 //! The whole agent beside a kubelet that starts its pods again: who is evicted when the same pod leaks again, and what is left for the kubelet to read.
 
-use crate::fake_node::{FakeCgroup, is_read, wait_for};
 use crate::lab::{CONFIG, Lab, Pod};
 use crate::{Agent, config, kinds};
+use ebb_tests::fake_node::{FakeCgroup, is_read, wait_for};
 use ebb_tests::runtime::{Fault, Flavour};
 use serde_json::Value;
 use tempfile::NamedTempFile;

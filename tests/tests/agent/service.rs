@@ -1,7 +1,7 @@
 //! What the service manager hears of the whole agent.
 
-use crate::fake_node::{FakeNode, PATIENCE, wait_for};
 use crate::{CONFIG, config, ebb, start_as};
+use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! The whole agent on its steps below ending a workload: the first candidate is warned, reclaimed from, slowed down and stopped while memory falls, and let go again.
 
-use crate::fake_node::{FakeCgroup, FakeNode, wait_for};
 use crate::{Agent, config, start};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, wait_for};
 use serde_json::Value;
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! The whole agent on nodes with swap: memory alone is no shortage while swap is free, and what is on zram is memory all the same.
 
-use crate::fake_node::{FakeNode, wait_for};
 use crate::{Agent, config, start};
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;

@@ -9,9 +9,9 @@ mod soft;
 mod watches;
 
 use crate::Agent;
-use crate::fake_node::wait_for;
 use crate::lab::{CONFIG, Lab, Pod};
 use ebb_tests::api_server::{ApiServer, Request};
+use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The whole agent when what it depends on hangs, lies or dies.
 
-use crate::fake_node::{FakeNode, is_read, wait_for};
 use crate::lab::Lab;
 use crate::{CONFIG, config, ebb, kinds, start};
+use ebb_tests::fake_node::{FakeNode, is_read, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
 use std::process::{Command, Output};

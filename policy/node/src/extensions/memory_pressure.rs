@@ -281,9 +281,8 @@ impl Pass<'_> {
             State::Terminating { deadline, .. } => deadline,
             _ => None,
         };
-        let deadlines =
-            workload.termination.map(|dying| dying.deadline).into_iter().chain(by_others);
-        deadlines.into_iter().any(|deadline| deadline > now)
+        workload.termination.is_some_and(|ends| ends.counts_at(now))
+            || by_others.is_some_and(|deadline| now < deadline)
     }
 
     fn refusal(&self, candidate: &Candidate<'_>, total: Option<u64>) -> Option<SkipReason> {

@@ -238,6 +238,17 @@ pub struct Options {
 }
 
 impl Options {
+    /// How long before a hard threshold of memory or task ids is met something may be done about it: on a forecast, or by a step before eviction. Zero when neither is enabled.
+    #[must_use]
+    pub fn foresight(&self) -> Millis {
+        let Forecast { enabled: forecasts, grace_period, .. } = self.forecast;
+        let Ladder { enabled: steps, warn, reclaim, throttle, freeze, .. } = self.ladder;
+        let longest = |of: &[Millis]| of.iter().copied().max().unwrap_or(Millis(0));
+        let forecast = if forecasts { grace_period } else { Millis(0) };
+        let ladder = if steps { longest(&[warn, reclaim, throttle, freeze]) } else { Millis(0) };
+        forecast.max(ladder)
+    }
+
     /// The kubelet, exactly, but for `count_terminating`.
     pub fn kubelet() -> Options {
         Options {

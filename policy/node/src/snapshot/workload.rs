@@ -166,6 +166,11 @@ impl Termination {
     pub(crate) fn is_whole(&self) -> bool {
         !self.restarted
     }
+
+    /// Whether what it will free still counts.
+    pub(crate) fn counts_at(&self, now: Time) -> bool {
+        now < self.deadline
+    }
 }
 
 /// A workload's own limit: pressure that it causes to itself concerns nobody else.

@@ -2,7 +2,7 @@
 
 use super::raw::{self, connect_as, greet, is_closed, watch_and_never_read};
 use super::{Served, wait_for};
-use crate::fake_node::PATIENCE;
+use ebb_tests::fake_node::PATIENCE;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;

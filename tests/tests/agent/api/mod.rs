@@ -6,11 +6,11 @@ mod commands;
 mod raw;
 mod sockets;
 
-use crate::fake_node::{FakeCgroup, FakeNode, PATIENCE, wait_for};
 use crate::{Agent, CONFIG, config, start};
 use ebb_api::client::{Client, Watching};
 use ebb_api::wire::watch_response::Item;
 use ebb_api::wire::{Begin, Gap, Record, WatchRequest};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, PATIENCE, wait_for};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, TempDir};

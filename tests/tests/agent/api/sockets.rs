@@ -1,8 +1,8 @@
 //! The socket's file, and the thread behind it.
 
 use super::{Api, Served, wait_for};
-use crate::fake_node::FakeNode;
 use crate::{CONFIG, arguments, config, ebb, start_as};
+use ebb_tests::fake_node::FakeNode;
 use std::process::Output;
 
 /// What an agent that cannot begin says.

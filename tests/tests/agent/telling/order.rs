@@ -4,8 +4,8 @@ use super::{
     beside_an_api_server, is_about_pods, kill, start, wait_until_pods_are_watched,
     writes_about_pods,
 };
-use crate::fake_node::wait_for;
 use ebb_tests::api_server::Fault;
+use ebb_tests::fake_node::wait_for;
 use std::time::{Duration, Instant};
 
 /// What takes the pod's place is made as soon as the pod has failed, and must not land here.

@@ -1,6 +1,7 @@
 //! A soft threshold beside an API server: evictions by their subresource, which budgets may refuse.
 
 use super::*;
+use crate::forecasts::FALL;
 use ebb_tests::api_server::{Fault, pod, pod_object};
 use std::time::Duration;
 
@@ -64,6 +65,37 @@ fn a_pod_that_its_budget_spares_is_left_out_and_another_is_evicted_with_its_grac
     assert_eq!((asked(&api, "hog").len(), events(&api).len()), (1, 1));
     assert!(!hog.payload.is_killed() && !second.payload.is_killed());
     assert_eq!(lab.world().count("StopContainer"), 0);
+}
+
+/// There is time yet: its Service loses it at once, it has what is left until the threshold, and a budget is asked.
+#[test]
+fn on_a_forecast_a_pod_is_evicted_as_below_a_soft_threshold() {
+    const FORECAST: &str = "\
+evictionHard:
+  memory.available: 100Mi
+ebb:
+  mode: kubernetes
+  memoryAvailable: memAvailable
+  forecast: {enabled: true, gracePeriod: 10s}
+";
+    let (mut lab, hog, api) = beside_an_api_server();
+    let second = another(&mut lab, &api, "second", 1000);
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(600))));
+    let mut agent = start_with(FORECAST, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.falls_until("the second to be evicted", FALL, || !asked(&api, "second").is_empty());
+    let refused = agent.wait("evictionRefused");
+    assert_eq!(refused["workload"]["name"], "ns/hog", "{refused}");
+    let options = &asked(&api, "second")[0].body["deleteOptions"];
+    let grace = options["gracePeriodSeconds"].as_u64();
+    assert!(grace.is_some_and(|seconds| (1..10).contains(&seconds)), "{options}");
+    assert_eq!(options["preconditions"]["uid"], second.uid.as_str());
+    lab.node.set_available(1500);
+    lab.is_dead(&second);
+    agent.wait("evictionTold");
+    agent.stop();
+    assert!(!hog.payload.is_killed() && !second.payload.is_killed());
+    assert_eq!((asked(&api, "hog").len(), lab.world().count("StopContainer")), (1, 0));
 }
 
 #[test]

@@ -2,6 +2,12 @@
 //!
 //! What the real kernel does is proved in the guests of `vm-tests`; here the whole agent is put before situations that are hard to bring about there.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a test that cannot go on has failed"
+)]
+
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,24 +19,33 @@ const MIB: u64 = 1 << 20;
 const FIRST_PID: u32 = 4_194_305;
 
 /// For what must happen, however busy the machine is: no test is about how long that takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node made of files.
-pub(crate) struct FakeNode {
+#[derive(Debug)]
+pub struct FakeNode {
     dir: tempfile::TempDir,
     next_pid: u32,
 }
 
 /// A cgroup of it.
 #[derive(Clone, Debug)]
-pub(crate) struct FakeCgroup {
-    pub(crate) path: PathBuf,
+pub struct FakeCgroup {
+    /// Its directory.
+    pub path: PathBuf,
     pid: u32,
+}
+
+impl Default for FakeNode {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl FakeNode {
     /// A healthy node with 4 GiB, of which 2 GiB are available.
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let node = Self { dir, next_pid: FIRST_PID };
         for sub in ["proc/pressure", "proc/self", "proc/sys/kernel/random", "cgroup"] {
@@ -47,50 +62,75 @@ impl FakeNode {
         node
     }
 
-    pub(crate) fn proc(&self) -> PathBuf {
+    /// Its procfs.
+    #[must_use]
+    pub fn proc(&self) -> PathBuf {
         self.dir.path().join("proc")
     }
 
     /// Where an agent may keep what outlives it.
-    pub(crate) fn state(&self) -> PathBuf {
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
-    pub(crate) fn cgroups(&self) -> PathBuf {
+    /// The root of its cgroup tree.
+    #[must_use]
+    pub fn cgroups(&self) -> PathBuf {
         self.dir.path().join("cgroup")
     }
 
     /// Makes `mib` MiB available.
-    pub(crate) fn set_available(&self, mib: u64) {
+    pub fn set_available(&self, mib: u64) {
         self.set_available_kib(mib * 1024);
     }
 
     /// The same in smaller steps.
-    pub(crate) fn set_available_kib(&self, available: u64) {
+    pub fn set_available_kib(&self, available: u64) {
         replace(&self.proc().join("meminfo"), &meminfo_with(available));
     }
 
+    /// Makes less and less available, `rate` MiB less each second, until `done`; it never falls below `floor`, from which it begins again.
+    pub fn falls_until(
+        &self,
+        what: &str,
+        (from, floor, rate): (u64, u64, u64),
+        mut done: impl FnMut() -> bool,
+    ) {
+        let mut begun = Instant::now();
+        wait_for(what, || {
+            let fallen = u64::try_from(begun.elapsed().as_millis()).unwrap() * rate * 1024 / 1000;
+            let left = (from * 1024).saturating_sub(fallen);
+            if left < floor * 1024 {
+                begun = Instant::now();
+            } else {
+                self.set_available_kib(left);
+            }
+            done()
+        });
+    }
+
     /// Makes `/proc/meminfo` say this, and waits until it has been read so often since: each look of the agent reads it once.
-    pub(crate) fn is_looked_at(&self, meminfo: &str, times: usize) {
+    pub fn is_looked_at(&self, meminfo: &str, times: usize) {
         let path = self.proc().join("meminfo");
         replace(&path, meminfo);
         is_read(&path, times);
     }
 
     /// What the kernel does once every process of a cgroup has ended, with `mib` MiB available then: the memory is back before the cgroup is empty, so that nobody sees a node that is short and has no victim.
-    pub(crate) fn gives_back(&self, cgroup: &FakeCgroup, mib: u64) {
+    pub fn gives_back(&self, cgroup: &FakeCgroup, mib: u64) {
         self.set_available(mib);
         cgroup.empty();
     }
 
     /// The same at once when ebb kills it, on a thread of its own: an eviction that is not over within three seconds costs another, and the test may be kept from running for that long.
-    pub(crate) fn gives_back_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
+    pub fn gives_back_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
         let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
         cgroup.when_killed(move || replace(&meminfo, &meminfo_with(kib)));
     }
 
     /// The same with swap.
-    pub(crate) fn gives_back_with_swap_when_killed(
+    pub fn gives_back_with_swap_when_killed(
         &self,
         cgroup: &FakeCgroup,
         mib: u64,
@@ -102,12 +142,12 @@ impl FakeNode {
     }
 
     /// Makes `mib` MiB available, and so many MiB of `swap` MiB of swap.
-    pub(crate) fn set_available_with_swap(&self, mib: u64, swap: u64, swap_free: u64) {
+    pub fn set_available_with_swap(&self, mib: u64, swap: u64, swap_free: u64) {
         replace(&self.proc().join("meminfo"), &meminfo_with_swap(mib, swap, swap_free));
     }
 
     /// Has all swap on zram: `size` MiB, of which `used` are in use and take `memory` MiB.
-    pub(crate) fn swaps_to_zram(&self, size: u64, used: u64, memory: u64) {
+    pub fn swaps_to_zram(&self, size: u64, used: u64, memory: u64) {
         let block = self.dir.path().join("sys/block/zram0");
         fs::create_dir_all(&block).unwrap();
         let (size, swapped) = (size * 1024, used * 1024);
@@ -120,7 +160,7 @@ impl FakeNode {
     }
 
     /// Adds a cgroup with one process that uses `mib` MiB.
-    pub(crate) fn add(&mut self, name: &str, mib: u64) -> FakeCgroup {
+    pub fn add(&mut self, name: &str, mib: u64) -> FakeCgroup {
         let path = self.cgroups().join(name);
         fs::create_dir_all(&path).unwrap();
         let usage = mib * MIB;
@@ -143,7 +183,7 @@ impl FakeNode {
     }
 
     /// Says of a process what is in these files of procfs.
-    pub(crate) fn add_process(&self, pid: u32, files: &[(&str, &str)]) {
+    pub fn add_process(&self, pid: u32, files: &[(&str, &str)]) {
         let dir = self.proc().join(pid.to_string());
         fs::create_dir_all(&dir).unwrap();
         for (file, text) in files {
@@ -152,14 +192,15 @@ impl FakeNode {
     }
 
     /// A cgroup above others, which has no process of its own and 2 GiB.
-    pub(crate) fn slice(&self, name: &str) -> FakeCgroup {
+    #[must_use]
+    pub fn slice(&self, name: &str) -> FakeCgroup {
         let slice = FakeCgroup { path: self.cgroups().join(name), pid: 0 };
         slice.set("memory.current", &format!("{}\n", 2048 * MIB));
         slice
     }
 
     /// Removes a cgroup for good: its inode is not given to another, as the kernel never does that with the ids of cgroups.
-    pub(crate) fn remove(&mut self, cgroup: &FakeCgroup) {
+    pub fn remove(&mut self, cgroup: &FakeCgroup) {
         let removed = self.dir.path().join("removed");
         fs::create_dir_all(&removed).unwrap();
         fs::rename(&cgroup.path, removed.join(self.next_pid.to_string())).unwrap();
@@ -169,32 +210,34 @@ impl FakeNode {
 
 impl FakeCgroup {
     /// Whether ebb wrote to `cgroup.kill`.
-    pub(crate) fn is_killed(&self) -> bool {
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
         fs::read_to_string(self.path.join("cgroup.kill")).is_ok_and(|t| t.trim() == "1")
     }
 
     /// The process that it was made with; fifteen more numbers belong to nobody else.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Gives one of its files another content.
-    pub(crate) fn set(&self, file: &str, text: &str) {
+    pub fn set(&self, file: &str, text: &str) {
         replace(&self.path.join(file), text);
     }
 
     /// Makes these its processes.
-    pub(crate) fn lists(&self, pids: &str) {
+    pub fn lists(&self, pids: &str) {
         replace(&self.path.join("cgroup.procs"), pids);
     }
 
     /// Leaves only what is below it.
-    pub(crate) fn has_no_process_of_its_own(&self) {
+    pub fn has_no_process_of_its_own(&self) {
         fs::write(self.path.join("cgroup.procs"), "").unwrap();
     }
 
     /// Makes it use `mib` MiB.
-    pub(crate) fn holds(&self, mib: u64) {
+    pub fn holds(&self, mib: u64) {
         let usage = mib * MIB;
         let stat = format!("anon {usage}\nfile 0\ninactive_file 0\nshmem 0\n");
         replace(&self.path.join("memory.stat"), &stat);
@@ -202,7 +245,7 @@ impl FakeCgroup {
     }
 
     /// Has `mib` MiB of it swapped out.
-    pub(crate) fn has_swapped(&self, mib: u64) {
+    pub fn has_swapped(&self, mib: u64) {
         fs::write(self.path.join("memory.swap.current"), format!("{}\n", mib * MIB)).unwrap();
     }
 
@@ -223,7 +266,7 @@ impl FakeCgroup {
     }
 
     /// Has all its tasks wait for memory so many percent of the time, up to now.
-    pub(crate) fn stalls(&self, percent: u64) {
+    pub fn stalls(&self, percent: u64) {
         let since_boot = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
         let up = u64::try_from(Duration::from(since_boot).as_micros()).unwrap();
         let total = up / 100 * percent;
@@ -234,7 +277,7 @@ impl FakeCgroup {
     }
 
     /// Has the kernel have scanned so many pages of it to reclaim memory, in all.
-    pub(crate) fn has_scanned(&self, pages: u64) {
+    pub fn has_scanned(&self, pages: u64) {
         let usage = fs::read_to_string(self.path.join("memory.current")).unwrap();
         let usage = usage.trim();
         let stat = format!("anon {usage}\nfile 0\ninactive_file 0\nshmem 0\npgscan {pages}\n");
@@ -242,7 +285,7 @@ impl FakeCgroup {
     }
 
     /// What the kernel does once every process has ended.
-    pub(crate) fn empty(&self) {
+    pub fn empty(&self) {
         replace(&self.path.join("cgroup.events"), "populated 0\nfrozen 0\n");
         replace(&self.path.join("cgroup.procs"), "\n");
         replace(&self.path.join("memory.current"), "0\n");
@@ -263,7 +306,7 @@ fn meminfo_with_swap(mib: u64, swap: u64, swap_free: u64) -> String {
 }
 
 /// Waits until `done`, which is looked at again and again; fails after [`PATIENCE`], saying what was waited for.
-pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
@@ -272,7 +315,7 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Waits until a file has been read so often.
-pub(crate) fn is_read(path: &Path, times: usize) {
+pub fn is_read(path: &Path, times: usize) {
     let reads = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
     reads.add_watch(path, AddWatchFlags::IN_ACCESS).unwrap();
     let mut seen = 0;
