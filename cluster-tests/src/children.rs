@@ -2,6 +2,7 @@
 //!
 //! The kernel kills a child when the *thread* that started it ends. Tests come and go on threads of their own, so one
 //! thread that stays until the end starts them all.
+use crate::wait;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -92,9 +93,24 @@ impl Child {
         Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
     }
 
-    /// Where its standard output is.
-    pub(crate) fn log(&self) -> &Path {
-        &self.log
+    /// What it has written to its standard output so far.
+    pub(crate) fn output(&mut self) -> Result<String> {
+        self.runs()?;
+        fs::read_to_string(&self.log).context("cannot read a log")
+    }
+
+    /// Waits until its output has a line with all of these words.
+    pub(crate) fn says(&mut self, patience: Duration, words: &[&str]) -> Result<()> {
+        let found = wait::until_some(
+            patience,
+            || format!("it says {words:?}"),
+            || {
+                let output = self.output()?;
+                let is_said = |line: &str| words.iter().all(|word| line.contains(word));
+                Ok(output.lines().any(is_said).then_some(()))
+            },
+        );
+        found.with_context(|| self.last_words())
     }
 
     /// The end of what it wrote.

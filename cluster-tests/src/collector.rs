@@ -109,7 +109,7 @@ impl Running {
                 let mut more = vec!["--enforce", ALONE, "--collectors=owner-references"];
                 let rate = rate.map(|rate| format!("--max-qps={rate}"));
                 more.extend(rate.as_deref());
-                ebb("ebb", &kubeconfig, &more, path_of(&RELEASE)?, plane.dir())?
+                ebb("ebb", &kubeconfig, &more, optimised()?, plane.dir())?
             }
         };
         Ok(Self { collector, child, metrics: None })
@@ -120,7 +120,7 @@ impl Running {
     /// # Errors
     /// When it cannot be built.
     pub fn build() -> Result<()> {
-        path_of(&RELEASE).map(drop)
+        optimised().map(drop)
     }
 
     /// Fails when it has ended.
@@ -170,7 +170,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts `ebb controller --enforce` by way of a proxy, with more options, for owner references only.
+    /// Starts `ebb controller --enforce` by way of a proxy, with more options.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -183,7 +183,7 @@ impl Running {
         let kubeconfig = plane.kubeconfig_through(name, proxy.url())?;
         let [port] = free_ports()?;
         let listen = format!("--listen=127.0.0.1:{port}");
-        let options = [&["--enforce", "--collectors=owner-references", &listen], more].concat();
+        let options = [&["--enforce", &listen], more].concat();
         let child = ebb(name, &kubeconfig, &options, program()?, plane.dir())?;
         Ok(Self { collector: Collector::Ebb, child, metrics: Some(port) })
     }
@@ -222,19 +222,7 @@ impl Running {
     /// # Errors
     /// When it has ended, or has not said so in time.
     pub fn says(&mut self, patience: Duration, words: &[&str]) -> Result<()> {
-        let child = &mut self.child;
-        let log = child.log().to_owned();
-        let found = wait::until_some(
-            patience,
-            || format!("it says {words:?}"),
-            || {
-                child.runs()?;
-                let output = std::fs::read_to_string(&log).context("cannot read a log")?;
-                let is_said = |line: &str| words.iter().all(|word| line.contains(word));
-                Ok(output.lines().any(is_said).then_some(()))
-            },
-        );
-        found.with_context(|| child.last_words())
+        self.child.says(patience, words)
     }
 
     /// Which one runs.
@@ -248,8 +236,7 @@ impl Running {
     /// # Errors
     /// When it has ended, or its output cannot be read.
     pub fn output(&mut self) -> Result<String> {
-        self.child.runs()?;
-        std::fs::read_to_string(self.child.log()).context("cannot read a log")
+        self.child.output()
     }
 
     /// The end of what it complained of.
@@ -332,6 +319,11 @@ type Built = LazyLock<Result<PathBuf, String>>;
 /// ebb as this workspace builds it, each way once.
 static DEBUG: Built = LazyLock::new(|| program::build(false));
 static RELEASE: Built = LazyLock::new(|| program::build(true));
+
+/// ebb as users run it, built once.
+pub(crate) fn optimised() -> Result<&'static Path> {
+    path_of(&RELEASE)
+}
 
 /// ebb as this workspace builds it for tests, built once.
 ///

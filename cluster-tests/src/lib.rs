@@ -3,6 +3,7 @@
 //! ```text
 //! Plane        etcd + kube-apiserver, one for a test binary
 //!   ├─ Running     kube-controller-manager or `ebb controller`, one at a time
+//!   ├─ NodeAgent   `ebb run`, where its cost is measured
 //!   ├─ Proxy       between ebb and the server, where a fault is tested
 //!   ├─ Api         plain JSON over HTTPS
 //!   └─ Store       etcd itself, for what would take an API server minutes
@@ -13,6 +14,7 @@
 pub mod api;
 mod children;
 pub mod collector;
+pub mod node_agent;
 mod oracle;
 pub mod plane;
 pub mod proxy;

@@ -29,6 +29,16 @@ impl<R: Ord + Clone, J: Ord + Clone> Queue<R, J> {
         of_root.push_back(job);
     }
 
+    /// Adds a job that goes before all others, unless it is queued already: what was begun is ended before anything else is.
+    pub(crate) fn push_first(&mut self, root: R, job: J) {
+        if !self.queued.insert(job.clone()) {
+            return;
+        }
+        self.turn.retain(|other| *other != root);
+        self.turn.push_front(root.clone());
+        self.by_root.entry(root).or_default().push_front(job);
+    }
+
     /// The next job: the oldest of the root whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<J> {
         let root = self.turn.pop_front()?;
@@ -63,6 +73,19 @@ mod tests {
         assert_eq!(queue.pop(), Some(5_000));
         assert_eq!(queue.pop(), Some(1));
         assert_eq!(queue.len(), 998);
+    }
+
+    #[test]
+    fn what_was_begun_goes_first() {
+        let mut queue = Queue::default();
+        queue.push("a", 1);
+        queue.push("b", 2);
+        queue.push("b", 3);
+        queue.push_first("b", 4);
+        queue.push_first("b", 4);
+        assert_eq!(queue.len(), 4);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [4, 1, 2, 3]);
     }
 
     #[test]

@@ -12,8 +12,10 @@ pub(crate) enum Job {
     Object(Uid),
     /// An owner is to be looked up.
     Owner(OwnerKey),
-    /// A pod is to be deleted.
+    /// A pod is to be deleted, after its mark where it has one.
     Pod(pods::Deletion),
+    /// A pod is to be deleted that this process has marked.
+    Marked(pods::Deletion),
     /// A node is to be looked up.
     Node(String),
     /// An Event about an object and one of its owners is to be written.
@@ -33,6 +35,8 @@ pub(crate) struct Done {
 pub(crate) enum Finished {
     /// A delete or patch of an object for one version of it.
     Object(Box<Answered>),
+    /// A pod was marked, and is to be deleted.
+    Marked(pods::Deletion),
     /// An owner's look-up.
     Owner(OwnerKey, Result<OwnerAnswer, Failure>),
     /// A node's look-up: whether it is there.

@@ -21,6 +21,8 @@ pub(crate) struct Pods {
     pub(crate) last: Option<Instant>,
     /// When the answer changes by time alone.
     pub(crate) due: Option<Instant>,
+    /// What the last round would delete: who has left it since it was queued stays.
+    pub(crate) wanted: BTreeSet<Uid>,
     /// Pods that are queued, and the version for which a request was answered.
     pub(crate) queued: BTreeSet<Uid>,
     pub(crate) sent: BTreeMap<Uid, String>,
@@ -39,6 +41,7 @@ impl Pods {
             is_due: false,
             last: None,
             due: None,
+            wanted: BTreeSet::new(),
             queued: BTreeSet::new(),
             sent: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -98,6 +101,7 @@ impl Pods {
 
     /// Nothing is queued any more.
     pub(crate) fn begin(&mut self) {
+        self.wanted.clear();
         self.queued.clear();
         self.asked.clear();
         self.is_due = true;
@@ -106,6 +110,23 @@ impl Pods {
     /// A queued pod's turn has come.
     pub(crate) fn taken(&mut self, uid: &Uid) {
         self.queued.remove(uid);
+    }
+
+    /// Whether a pod whose turn has come still goes. One that has changed since is judged anew first; one that is marked is as good as gone for whoever made it.
+    pub(crate) fn still_goes(&self, deletion: &Deletion, is_marked: bool) -> bool {
+        let on = &deletion.preconditions;
+        let Some(pod) = self.at.get(&on.uid).map(|&at| &self.pods[at]) else { return false };
+        if is_marked {
+            return true;
+        }
+        let node = pod.node.as_ref().and_then(|name| self.nodes.get(name)).map(|(_, node)| node);
+        let is_of_its_node = match deletion.reason {
+            Reason::Orphaned => node.is_none(),
+            Reason::OutOfService => node.is_some_and(|node| !node.ready && node.out_of_service),
+            _ => true,
+        };
+        let is_judged = pod.resource_version == on.resource_version;
+        self.wanted.contains(&on.uid) && is_of_its_node && is_judged
     }
 
     /// A request for this version was answered: nothing more is sent before the watch shows another.
@@ -169,4 +190,77 @@ impl Pods {
 /// A kind of the core group.
 pub(crate) fn core(kind: &str) -> Resource {
     Resource { group: String::new(), kind: kind.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_policy_cluster::pods::{Mark, Phase};
+
+    fn pod(version: &str) -> Pod {
+        Pod {
+            uid: Uid::new("u"),
+            namespace: "n".into(),
+            name: "p".into(),
+            resource_version: version.into(),
+            created: Time(0),
+            ended: None,
+            deleting_since: None,
+            grace_seconds: None,
+            controller: None,
+            node: Some("gone".into()),
+            phase: Phase::Running,
+            reason: String::new(),
+            held: false,
+        }
+    }
+
+    fn deletion(reason: Reason) -> Deletion {
+        Deletion {
+            namespace: "n".into(),
+            name: "p".into(),
+            preconditions: Preconditions { uid: Uid::new("u"), resource_version: "1".into() },
+            reason,
+            mark: Some(Mark { disruption_target: None }),
+        }
+    }
+
+    /// A pod that a round wants to delete.
+    fn wanted(version: &str) -> Pods {
+        let mut pods = Pods::new(Limits::default());
+        pods.at.insert(Uid::new("u"), 0);
+        pods.pods.push(pod(version));
+        pods.wanted.insert(Uid::new("u"));
+        pods
+    }
+
+    #[test]
+    fn a_pod_whose_turn_has_come_goes_if_nothing_has_changed() {
+        assert!(wanted("1").still_goes(&deletion(Reason::Orphaned), false));
+    }
+
+    #[test]
+    fn a_pod_that_has_changed_is_judged_anew_unless_it_is_marked() {
+        let pods = wanted("2");
+        assert!(!pods.still_goes(&deletion(Reason::Orphaned), false));
+        assert!(pods.still_goes(&deletion(Reason::Orphaned), true));
+    }
+
+    #[test]
+    fn a_pod_stays_whose_node_came_back_while_it_was_queued() {
+        let mut pods = wanted("1");
+        let node = Node { ready: true, out_of_service: false };
+        pods.nodes.insert("gone".into(), (Uid::new("node"), node));
+        assert!(!pods.still_goes(&deletion(Reason::Orphaned), false));
+        assert!(!pods.still_goes(&deletion(Reason::OutOfService), false));
+    }
+
+    #[test]
+    fn a_pod_stays_that_the_last_round_no_longer_wants_to_delete_and_one_that_is_gone() {
+        let mut pods = wanted("1");
+        pods.wanted.clear();
+        assert!(!pods.still_goes(&deletion(Reason::Terminated), false));
+        pods.gone(&Uid::new("u"));
+        assert!(!pods.still_goes(&deletion(Reason::Terminated), true));
+    }
 }

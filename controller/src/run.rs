@@ -233,14 +233,18 @@ impl Loop {
         }
     }
 
-    /// Nothing new is begun; what is under way may end.
+    /// Nothing new is begun; what is under way may end, and a pod that is marked is deleted.
     async fn finish(&mut self, inputs: &mut Inputs) {
         self.collector.watches.stop_all();
         self.collector.requests.clear();
         let end = tokio::time::Instant::now() + LAST;
         while self.collector.requests.in_flight > 0 {
             match tokio::time::timeout_at(end, inputs.done.recv()).await {
-                Ok(Some(done)) => self.collector.finished(done, Instant::now()),
+                Ok(Some(done)) => {
+                    let now = Instant::now();
+                    self.collector.finished(done, now);
+                    self.collector.dispatch(now);
+                }
                 _ => break,
             }
         }

@@ -75,10 +75,7 @@ impl Case {
 /// Makes what is to be deleted, lets the collector come to rest, and deletes it.
 pub(crate) fn measure(case: Case, count: usize, mut by: By<'_>, plane: &Plane) -> Result<Taken> {
     let api = plane.api(User::Admin)?;
-    let made =
-        api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
-    let namespace = text(&made, "name")?;
-    let paths = Paths::of(&namespace);
+    let (namespace, paths) = new_namespace(&api)?;
     let owners = make(case, count, &api, &paths)?;
     if let By::Collector(running) = &mut by {
         // What is asked of it now is done after everything that it has still to do.
@@ -129,9 +126,7 @@ pub(crate) fn measure(case: Case, count: usize, mut by: By<'_>, plane: &Plane) -
 /// How long an unrelated client's reads take while the same clients delete owners of nothing, and no collector runs.
 pub(crate) fn alone(count: usize, plane: &Plane) -> Result<Latency> {
     let api = plane.api(User::Admin)?;
-    let made =
-        api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
-    let paths = Paths::of(&text(&made, "name")?);
+    let (_, paths) = new_namespace(&api)?;
     in_parallel(CLIENTS, count, |number| deployment(&api, &paths, number).map(drop))?;
     thread::sleep(Duration::from_secs(1));
     probe::during(&api, || {
@@ -144,9 +139,7 @@ pub(crate) fn alone(count: usize, plane: &Plane) -> Result<Latency> {
 /// How long an unrelated client's reads take while one other deletes owned objects one after the other, and no collector runs: no collector asks for less at a time.
 pub(crate) fn one_by_one(count: usize, plane: &Plane) -> Result<Latency> {
     let api = plane.api(User::Admin)?;
-    let made =
-        api.create("/api/v1/namespaces", &json!({"metadata": {"generateName": "cascade-"}}))?;
-    let paths = Paths::of(&text(&made, "name")?);
+    let (_, paths) = new_namespace(&api)?;
     let owner = make(Case::FanOut(Policy::Background), count, &api, &paths)?;
     thread::sleep(Duration::from_secs(1));
     let taken = probe::during(&api, || {
@@ -164,6 +157,14 @@ fn own(by: &By<'_>) -> Result<f64> {
         By::Collector(running) => running.processor_time(),
         By::Hands => Ok(0.0),
     }
+}
+
+/// Nothing of an earlier measurement is in it.
+fn new_namespace(api: &Api) -> Result<(String, Paths)> {
+    let namespace = json!({"metadata": {"generateName": "cascade-"}});
+    let name = text(&api.create("/api/v1/namespaces", &namespace)?, "name")?;
+    let paths = Paths::of(&name);
+    Ok((name, paths))
 }
 
 /// Makes everything, and returns the paths of the owners.

@@ -4,6 +4,7 @@
 //! nodes and pods in the store ─► as many threads `ebb-cluster` as nodes ─► all know their pods
 //!                            ─► a quiet minute ─► all are short of memory in the same second, and each has evicted a pod
 //! ```
+//! Before them one whole agent beside a full node's pods, while nothing happens.
 //! They are what `ebb run --kubernetes` starts; what stands for their loops takes in the news and gives the orders.
 //! The Markdown goes to standard output. Without `EBB_CLUSTER_ASSETS` nothing is measured; `EBB_AGENTS` and `EBB_PODS` are how many agents, and pods of each; `EBB_ANNOTATION` is how many bytes of annotations a pod has.
 use agents::Fleet;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 mod agents;
 mod server;
+mod whole;
 
 /// How long nothing happens.
 const QUIET: Duration = Duration::from_secs(60);
@@ -27,7 +29,10 @@ fn main() -> Result<()> {
     let (agents, pods) = (number("EBB_AGENTS", 500)?, number("EBB_PODS", 30)?);
     let plane = Plane::start(Path::new(&assets))?;
     let api = plane.api(User::Admin)?;
-    server::fill(&plane, agents, pods, number("EBB_ANNOTATION", 2_000)?)?;
+    server::prepare(&plane)?;
+    let costs = whole::measure(&plane, agents)?;
+    eprintln!("a whole agent, alone and connected: {costs:.3?}");
+    server::fill(&plane, 0..agents, pods, number("EBB_ANNOTATION", 2_000)?)?;
     let resident = own_resident()?;
     let (counts, used, begun) = (Counts::of(&api)?, plane.processor_time()?, Instant::now());
     let mut fleet = Fleet::start(&plane, agents, pods)?;
@@ -66,6 +71,16 @@ fn main() -> Result<()> {
         during.0.too_many,
         during.1,
     );
+    println!(
+        "One whole agent, `ebb run --kubernetes`, beside {} pods with {} KB of annotations each. Its node is made of files and its runtime is another process, so what a real kernel takes for its files, and BPF programs, are not part of it:\n\n\
+         | a quiet minute | of one core | resident | requests beyond watches |\n|---|---|---|---|",
+        whole::PODS,
+        whole::ANNOTATION / 1_000,
+    );
+    for (name, cost) in ["without an API server", "connected to it"].iter().zip(&costs) {
+        let mib = cost.resident as f64 / f64::from(1 << 20);
+        println!("| {name} | {:.2} % | {mib:.1} MiB | {} |", cost.core, cost.requests);
+    }
     Ok(())
 }
 

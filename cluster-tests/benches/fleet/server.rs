@@ -3,7 +3,7 @@ use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
 use ebb_cluster_tests::plane::{Plane, User};
 use serde_json::{Value, json};
-use std::ops::Not as _;
+use std::ops::{Not as _, Range};
 
 pub(crate) const NAMESPACE: &str = "fleet";
 
@@ -19,12 +19,21 @@ pub(crate) fn pod_uid(agent: usize, pod: usize) -> String {
     format!("00000001-0000-4000-{:04x}-{agent:012x}", 0x8000 + pod)
 }
 
-/// Writes them, and lets the agents' user do what `deploy/` lets it do.
-pub(crate) fn fill(plane: &Plane, agents: usize, pods: usize, annotation: usize) -> Result<()> {
+/// Makes their namespace, and lets the agents' user do what `deploy/` lets it do.
+pub(crate) fn prepare(plane: &Plane) -> Result<()> {
     let api = plane.api(User::Admin)?;
     api.create("/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}}))?;
-    allow(&api)?;
-    let nodes = (0..agents).map(|agent| {
+    allow(&api)
+}
+
+/// Writes the nodes of these agents, and so many pods of each.
+pub(crate) fn fill(
+    plane: &Plane,
+    agents: Range<usize>,
+    pods: usize,
+    annotation: usize,
+) -> Result<()> {
+    let nodes = agents.clone().map(|agent| {
         let name = node_name(agent);
         let uid = format!("00000002-0000-4000-8000-{agent:012x}");
         let node = json!({
@@ -34,7 +43,7 @@ pub(crate) fn fill(plane: &Plane, agents: usize, pods: usize, annotation: usize)
         (format!("/registry/minions/{name}"), node)
     });
     plane.store().put(nodes)?;
-    let all = (0..agents).flat_map(|agent| (0..pods).map(move |pod| (agent, pod)));
+    let all = agents.flat_map(|agent| (0..pods).map(move |pod| (agent, pod)));
     plane.store().put(all.map(|(agent, number)| {
         let name = pod_name(agent, number);
         (format!("/registry/pods/{NAMESPACE}/{name}"), pod(agent, number, &name, annotation))

@@ -5,6 +5,7 @@
 //! within [`SOON`] of the fault's end.
 use crate::Alone;
 use crate::kinds::{self, Kind};
+use crate::pods;
 use crate::session::Session;
 use crate::world::{Made, World, blocking, items, to};
 use anyhow::{Context, Result, ensure};
@@ -37,6 +38,8 @@ pub(crate) const TESTS: [Alone; 9] = [
     ("a_lease_is_judged_by_its_changes_and_not_by_its_times", skewed_lease),
 ];
 
+/// Without the pod collector.
+const OWNERS: &str = "--collectors=owner-references";
 /// Within so long of a fault's end everything is as it should be.
 const SOON: Duration = Duration::from_secs(15);
 /// Until a fault has shown.
@@ -47,7 +50,7 @@ fn play(session: &Session, test: fn(&World, &Proxy, &mut Running) -> Result<()>)
     session.stop()?;
     let world = World::new(session, Collector::Ebb)?;
     let proxy = session.with_plane(Proxy::start)?;
-    let mut ebb = session.with_plane(|p| Running::through("ebb", p, &proxy, &[ALONE]))?;
+    let mut ebb = session.with_plane(|p| Running::through("ebb", p, &proxy, &[ALONE, OWNERS]))?;
     ebb.says(PATIENCE, &["\"record\":\"ready\""])?;
     let result = test(&world, &proxy, &mut ebb);
     let result = result.with_context(|| format!("{}; {}", world.namespace, ebb.last_words()));
@@ -449,7 +452,8 @@ fn leader_paused(session: &Session) -> Result<()> {
     let world = World::new(session, Collector::Ebb)?;
     let proxies = [session.with_plane(Proxy::start)?, session.with_plane(Proxy::start)?];
     let lease = format!("--lease-namespace={}", world.namespace);
-    let start = |name, proxy| session.with_plane(|p| Running::through(name, p, proxy, &[&lease]));
+    let options = [&lease, "--node-quarantine=1s"];
+    let start = |name, proxy| session.with_plane(|p| Running::through(name, p, proxy, &options));
     let mut first = start("ebb-first", &proxies[0])?;
     first.collects(&world.api)?;
     let mut second = start("ebb-second", &proxies[1])?;
@@ -461,19 +465,31 @@ fn leader_paused(session: &Session) -> Result<()> {
         .map(|at| world.make_kind(Kind::Secret, &format!("s{at}"), &[to(&owner)], &[]))
         .collect::<Result<_>>()?;
     world.collects_other_things()?;
-    // The first five pass; the others are on their way when their sender is paused, and arrive after all is over.
+    // The first five deletes pass; the others are on their way when their sender is paused, and arrive after all is over.
+    // The mark of a pod arrives during the pause, and its sender has the answer to read when it wakes up.
     let passed = AtomicUsize::new(0);
-    let (holds, held) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-    let (is_held, waiting) = (Arc::clone(&holds), Arc::clone(&held));
+    let held = Arc::new(AtomicUsize::new(0));
+    let [deletes, marks] = [(); 2].map(|()| Arc::new(AtomicBool::new(true)));
+    let (holds, waiting) = ([&deletes, &marks].map(Arc::clone), Arc::clone(&held));
     proxies[0].fault(move |asked| {
-        if asked.method == "DELETE" && passed.fetch_add(1, Ordering::SeqCst) >= 5 {
-            waiting.fetch_add(1, Ordering::SeqCst);
-            while is_held.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+        let [deletes, marks] = &holds;
+        let is_held = match asked.method.as_str() {
+            "DELETE" if passed.fetch_add(1, Ordering::SeqCst) >= 5 => deletes,
+            "PATCH" if asked.place().ends_with("/status") => marks,
+            _ => return Fate::Pass,
+        };
+        waiting.fetch_add(1, Ordering::SeqCst);
+        while is_held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
         }
         Fate::Pass
     });
+    let marked = pods::of_a_node_that_is_gone(&world, "marked")?;
+    wait::until_some(
+        PATIENCE,
+        || "the mark of the pod is on its way".into(),
+        || Ok((held.load(Ordering::SeqCst) == 1).then_some(())),
+    )?;
     world.delete(&owner, Background)?;
     // One that was let go but has not reached the proxy would still reach it after the pause.
     wait::until_some(
@@ -481,11 +497,17 @@ fn leader_paused(session: &Session) -> Result<()> {
         || "all that it sent has reached the proxy".into(),
         || {
             let held = held.load(Ordering::SeqCst);
-            Ok((held > 0 && first.requests_in_flight()? == held).then_some(()))
+            Ok((held > 1 && first.requests_in_flight()? == held).then_some(()))
         },
     )?;
     first.pause()?;
     let paused = Instant::now();
+    marks.store(false, Ordering::SeqCst);
+    wait::until_some(
+        SOON,
+        || "the pod is marked".into(),
+        || Ok((world.read(&marked)?["status"]["phase"] == "Failed").then_some(())),
+    )?;
     // What the first one knows of these is old from now on.
     // Any of them may be among the five that are gone.
     let mut others = secrets.iter().rev();
@@ -499,7 +521,7 @@ fn leader_paused(session: &Session) -> Result<()> {
     let is_object_write = |asked: &Asked| asked.is_write() && !asked.place().contains("/leases");
     let sent = proxies[0].count(is_object_write);
     first.resume()?;
-    holds.store(false, Ordering::SeqCst);
+    deletes.store(false, Ordering::SeqCst);
     wait::until_some(
         SOON,
         || "the first one finds that another holds the Lease".into(),
@@ -538,7 +560,7 @@ fn skewed_lease(session: &Session) -> Result<()> {
     world.api.create(&leases, &held(2001, 0))?;
     let proxy = session.with_plane(Proxy::start)?;
     let lease = format!("--lease-namespace={}", world.namespace);
-    let mut ebb = session.with_plane(|p| Running::through("ebb", p, &proxy, &[&lease]))?;
+    let mut ebb = session.with_plane(|p| Running::through("ebb", p, &proxy, &[&lease, OWNERS]))?;
     world.make("garbage", &[never(&world.namespace)])?;
     let path = format!("{leases}/ebb-controller");
     // Renewed every second by a clock decades behind: it has expired by its times, and is held all the same.

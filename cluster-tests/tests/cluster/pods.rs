@@ -137,12 +137,18 @@ fn evicted(world: &World) -> Result<()> {
     world.stays(if is_first { &["p2", "p3", "p4", "p5"] } else { &["p3", "p4", "p5", "p6"] })
 }
 
+/// A pod that runs on a node that is not there.
+pub(crate) fn of_a_node_that_is_gone(world: &World, name: &str) -> Result<Made> {
+    let pod = pod(world, name, Some(&node_name(world, "gone")), &[])?;
+    world.set_status(&pod, &json!({"phase": "Running"}))?;
+    Ok(pod)
+}
+
 fn orphaned(world: &World) -> Result<()> {
     let here = node(world, "here", true, &json!([]))?;
     pod(world, "here", Some(&here), &[])?;
     pod(world, "waiting", None, &[])?;
-    let orphan = pod(world, "orphan", Some(&node_name(world, "gone")), &[])?;
-    world.set_status(&orphan, &json!({"phase": "Running"}))?;
+    of_a_node_that_is_gone(world, "orphan")?;
     pod(world, "orphan-pending", Some(&node_name(world, "gone")), &[])?;
     world.stays(&["here", "waiting"])
 }

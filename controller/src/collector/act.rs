@@ -30,7 +30,8 @@ impl Collector {
                 Job::Object(uid) => self.object(&uid, now),
                 Job::Owner(key) => self.owner(key, now),
                 Job::Node(name) => self.node(name, now),
-                Job::Pod(deletion) => self.pod(deletion, now),
+                Job::Pod(deletion) => self.pod(deletion, false, now),
+                Job::Marked(deletion) => self.pod(deletion, true, now),
                 Job::Warning(uid, owner) => self.warning(&uid, &owner, now),
             }
         }
@@ -119,10 +120,15 @@ impl Collector {
         });
     }
 
-    fn pod(&mut self, deletion: pods::Deletion, now: Instant) {
+    /// Marks a pod, or deletes it: one request in one turn, so that between the two it is asked again whether this process may act and the pod has to go.
+    fn pod(&mut self, deletion: pods::Deletion, is_marked: bool, now: Instant) {
         let uid = deletion.preconditions.uid.clone();
         self.pods.taken(&uid);
         if self.requests.busy.contains(&uid) {
+            return;
+        }
+        if !self.pods.still_goes(&deletion, is_marked) {
+            self.pods.is_due = true;
             return;
         }
         let Some((named, why)) = self.pods.describe(&deletion) else { return };
@@ -138,25 +144,20 @@ impl Collector {
         let api = self.api.clone();
         self.send(now, async move {
             let on = &deletion.preconditions;
-            let mut reply = Reply { answer: Answer::Done, failure: None };
-            if let Some(mark) = &deletion.mark {
-                reply = api.mark_failed(&at, mark.disruption_target, on).await;
-            }
-            // What could not be marked is not deleted: Jobs read the mark.
-            if reply.answer == Answer::Done {
-                reply = api.delete_now(&at, on).await;
-            }
-            let version = on.resource_version.clone();
-            let act = Act::Delete;
-            Finished::Object(Box::new(Answered {
-                act,
-                named,
-                why,
-                uid,
-                version,
-                since: None,
-                reply,
-            }))
+            let reply = match deletion.mark.filter(|_| !is_marked) {
+                Some(mark) => {
+                    let reply = api.mark_failed(&at, mark.disruption_target, on).await;
+                    // What could not be marked is not deleted: Jobs read the mark.
+                    if reply.answer == Answer::Done {
+                        return Finished::Marked(deletion);
+                    }
+                    reply
+                }
+                None => api.delete_now(&at, on).await,
+            };
+            let (act, version) = (Act::Delete, on.resource_version.clone());
+            let since = None;
+            Finished::Object(Box::new(Answered { act, named, why, uid, version, since, reply }))
         });
     }
 
@@ -184,6 +185,7 @@ impl Collector {
         self.requests.window.answered(took, load, in_flight, now);
         match of {
             Finished::Object(answered) => self.answered(*answered, now),
+            Finished::Marked(deletion) => self.marked(deletion),
             Finished::Owner(key, Ok(answer)) => {
                 self.lookups.remove(&key);
                 let is_there = matches!(&answer, OwnerAnswer::Found { uid, .. } if *uid == key.uid);
@@ -229,6 +231,7 @@ impl Collector {
     fn load(&mut self, of: &Finished, now: Instant) -> Load {
         let failure: Option<&Failure> = match of {
             Finished::Object(answered) => answered.reply.failure.as_ref(),
+            Finished::Marked(_) => None,
             Finished::Owner(_, result) => result.as_ref().err(),
             Finished::Node(_, result) => result.as_ref().err(),
             Finished::Warning { result, .. } => result.as_ref().err(),
@@ -252,6 +255,16 @@ impl Collector {
             }
             Some(code) if code < 500 => Load::Fine,
             _ => Load::TooMuch,
+        }
+    }
+
+    /// A pod was marked: its delete is the next request, if this process may still act.
+    fn marked(&mut self, deletion: pods::Deletion) {
+        let uid = deletion.preconditions.uid.clone();
+        self.requests.busy.remove(&uid);
+        self.pods.is_due = true;
+        if self.pods.queued.insert(uid.clone()) {
+            self.requests.queue.push_first(uid, Job::Marked(deletion));
         }
     }
 

@@ -32,6 +32,8 @@ impl Collector {
                 self.requests.queue.push(Uid::new(&name), Job::Node(name));
             }
         }
+        self.pods.wanted =
+            round.deletions.iter().map(|deletion| deletion.preconditions.uid.clone()).collect();
         for deletion in round.deletions {
             let on = &deletion.preconditions;
             let is_sent = self.pods.sent.get(&on.uid) == Some(&on.resource_version);
