@@ -208,6 +208,7 @@ pub(crate) const LONG: &[Test] = &[
         soft_eviction::obeys_budgets_and_drains,
     ),
     test("who_fills_a_kubelets_disk_is_evicted", "kubelet", 5400, kubelet_disk::filled),
+    test("an_eviction_for_disk_is_told_to_the_cluster", "kubelet", 2400, kubelet_disk::told),
     test("a_hung_runtime_delays_no_kill", "containerd", 900, eviction::hung_runtime),
     test("who_fills_the_disk_is_evicted_ten_times", "disk", 5400, disk::ten_times),
     test("unused_images_suffice_for_inodes", "containerd", 240, pressure::images_suffice),

@@ -1,15 +1,18 @@
 //! A pod that fills the disk of a node with a real kubelet: it is evicted before the disk is full, and nobody else.
 //!
-//! Nothing tells ebb of volumes and logs but the directories in which the kubelet has made them. The test deletes an
-//! evicted pod, as whoever reads its condition would; the kubelet then removes what it has written.
+//! Nothing tells ebb of volumes and logs but the directories in which the kubelet has made them. Without an API server
+//! the test deletes an evicted pod, as whoever reads its condition would, and with one ebb does; the kubelet then removes
+//! what it has written.
 use crate::agent::{Agent, Settings, is};
-use crate::checks::disk::{LINE, MIB, STAY, WAYS, Watch, evicted};
+use crate::checks::disk::{LINE, MIB, STAY, WAYS, Watch, Way, evicted};
 use crate::checks::kubelet::{containers, idle_pods};
+use crate::checks::kubernetes::{condition_and_taint_of, evicts, is_about, on_a_node};
 use crate::containerd::{GATE, SOCKET, SOON, Store, open_gate};
 use crate::kube::{Kube, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{runner, wait};
 use anyhow::{Context as _, Result, ensure};
+use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 10;
 
@@ -79,6 +82,74 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
     }
     ensure!(containers(kube, &idle)? == before, "an idle pod was started again");
     agent.stop().map(drop)
+}
+
+/// For what a step takes on a loaded host under TCG.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Connected to the API server, each way once: who fills the disk goes before it is full, its object too, it is told once, and the Node says so as long as it is short.
+pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
+    let fields = format!(
+        "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nevictionHard:\n  nodefs.available: \"{LINE}\"\n  memory.available: 20Mi\nevictionPressureTransitionPeriod: 5s\n"
+    );
+    let played = on_a_node(test, &fields, |test, kube, agent| {
+        for (number, way) in WAYS.iter().enumerate() {
+            Store::drop_ballast()?;
+            one_way(test, kube, agent, &format!("leak-{number}"), way)?;
+        }
+        Ok(())
+    });
+    Store::drop_ballast()?;
+    played
+}
+
+fn one_way(
+    test: &TestContext,
+    kube: &Kube,
+    agent: &mut Agent,
+    name: &str,
+    (way, script, above): &Way,
+) -> Result<()> {
+    let says = |node| condition_and_taint_of(&node, "EbbDiskPressure", "ebb.dev/disk-pressure");
+    Store::leave(LINE + above)?;
+    let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
+    let command = &["/bin/sh", "-c", &text];
+    let pod = kube.run(&PodSpec { name, command, empty_dirs: &["data"] })?;
+    let relieved = count(agent, "pressureRelieved");
+    let watch = Watch::start();
+    open_gate(name)?;
+    let evicted = wait::seldom(PATIENCE, &format!("{name} is evicted ({way})"), || {
+        agent.records().iter().any(|record| evicts(record, &pod))
+    });
+    let began = Instant::now();
+    let gone = evicted.and_then(|()| {
+        wait::seldom(PATIENCE, &format!("{name} is gone"), || kube.has(&pod).is_ok_and(|has| !has))
+    });
+    let gone = gone.map(|()| began.elapsed()).with_context(|| agent.last_words());
+    let seen = watch.stop();
+    let gone = gone?;
+    ensure!(seen.least > 0, "{way}: the disk was full");
+    wait::seldom(PATIENCE, "the Node is short of disk", || {
+        kube.node().is_ok_and(|node| says(node) == (Some(true), true))
+    })?;
+    agent.wait_for(PATIENCE, &format!("the API server was told of {name}"), |record| {
+        is(record, "evictionTold") && is_about(record, &pod)
+    })?;
+    let events = kube.events(&pod, "Evicted")?;
+    ensure!(events.len() == 1, "{} Events about {name}: {events:?}", events.len());
+    wait::seldom(PATIENCE, "its kubelet has removed what it wrote", || {
+        count(agent, "pressureRelieved") > relieved
+    })?;
+    wait::seldom(PATIENCE, "the Node says that it is no longer short of disk", || {
+        kube.node().is_ok_and(|node| says(node) == (Some(false), false))
+    })?;
+    let left = seen.least / MIB;
+    runner::note(
+        test,
+        &format!(
+            "{way}: at least {left} MiB left, the object gone {gone:.1?} after the eviction was seen"
+        ),
+    )
 }
 
 fn count(agent: &mut Agent, event: &str) -> usize {

@@ -198,11 +198,20 @@ fn evicts_a_leak(record: &Value) -> bool {
 
 /// What ebb's condition on memory says, if it is there, and whether its taint is.
 pub(super) fn condition_and_taint(node: &Value) -> (Option<bool>, bool) {
+    condition_and_taint_of(node, "EbbMemoryPressure", "ebb.dev/memory-pressure")
+}
+
+/// What this condition of ebb's says, if it is there, and whether this taint is.
+pub(super) fn condition_and_taint_of(
+    node: &Value,
+    condition: &str,
+    taint: &str,
+) -> (Option<bool>, bool) {
     let list = |path| node.pointer(path).and_then(Value::as_array).into_iter().flatten();
     let text = |object: &Value, key: &str| {
         object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let own = list("/status/conditions").find(|c| text(c, "type") == "EbbMemoryPressure");
-    let tainted = list("/spec/taints").any(|t| text(t, "key") == "ebb.dev/memory-pressure");
+    let own = list("/status/conditions").find(|c| text(c, "type") == condition);
+    let tainted = list("/spec/taints").any(|t| text(t, "key") == taint);
     (own.map(|condition| text(condition, "status") == "True"), tainted)
 }
