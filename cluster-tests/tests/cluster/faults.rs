@@ -452,8 +452,7 @@ fn leader_paused(session: &Session) -> Result<()> {
     let world = World::new(session, Collector::Ebb)?;
     let proxies = [session.with_plane(Proxy::start)?, session.with_plane(Proxy::start)?];
     let lease = format!("--lease-namespace={}", world.namespace);
-    let options = [&lease, "--node-quarantine=1s"];
-    let start = |name, proxy| session.with_plane(|p| Running::through(name, p, proxy, &options));
+    let start = |name, proxy| session.with_plane(|p| Running::through(name, p, proxy, &[&lease]));
     let mut first = start("ebb-first", &proxies[0])?;
     first.collects(&world.api)?;
     let mut second = start("ebb-second", &proxies[1])?;
