@@ -32,6 +32,9 @@ const UNDELETED: Duration = Duration::from_secs(10);
 /// A kubelet that was told of a deletion starts nothing of the pod any more; this long it may not have heard.
 const DELETED: Duration = Duration::from_secs(60);
 
+/// A pod's end may be seen this long before the loop takes in that it was killed.
+const UNTOLD: Duration = Duration::from_secs(10);
+
 /// How long the end waits until the Node's taints are taken away.
 const LAST_TAINTS: Duration = Duration::from_secs(2);
 
@@ -48,6 +51,8 @@ pub(super) struct ClusterWatch {
     /// Left to the API server, which has not answered.
     asked: BTreeMap<String, Asked>,
     telling: BTreeMap<String, Telling>,
+    /// Pods of which nothing runs any more, and since when: what ended before it was told of is not told as running.
+    ended: BTreeMap<String, Boot>,
     /// Pods that a budget spares, until when.
     refused: BTreeMap<String, Boot>,
     /// Which conditions the Node is to have, as given last.
@@ -100,11 +105,30 @@ impl ClusterWatch {
             waiting: BTreeMap::new(),
             asked: BTreeMap::new(),
             telling: BTreeMap::new(),
+            ended: BTreeMap::new(),
             refused: BTreeMap::new(),
             conditions: Vec::new(),
             problems: BTreeSet::new(),
             has_node: None,
         }
+    }
+
+    /// Begins to tell of an eviction: the orders for that.
+    fn tell(&mut self, uid: String, eviction: Eviction, signal: Option<Signal>) -> Vec<Order> {
+        let telling = Telling::begin(signal);
+        let ended = self.ended.remove(&uid);
+        let is_dead = ended.is_some_and(|ended| telling.since.since(ended) < UNTOLD);
+        self.waiting.remove(&uid);
+        self.telling.insert(uid.clone(), telling);
+        let death = is_dead.then_some(Order::Dead(uid));
+        [Order::Tell(eviction.into())].into_iter().chain(death).collect()
+    }
+
+    /// Nothing of a pod runs any more: the order for that, where its eviction is being told.
+    fn note_end(&mut self, uid: &str, now: Boot) -> Option<Order> {
+        self.ended.retain(|_, ended| now.since(*ended) < UNTOLD);
+        self.ended.insert(uid.to_owned(), now);
+        self.telling.contains_key(uid).then(|| Order::Dead(uid.to_owned()))
     }
 
     /// The object of the pod that the kubelet runs under this UID and name, unless it only mirrors a static pod.
@@ -306,6 +330,7 @@ impl Agent {
         let Some(cluster) = &mut self.cluster else { return };
         let Some(pod) = cluster.object(uid, &evict.workload.name) else { return };
         let eviction = Eviction::of(evict, &pod, at);
+        cluster.ended.remove(uid);
         cluster.waiting.insert(uid.to_owned(), eviction);
     }
 
@@ -362,11 +387,10 @@ impl Agent {
     }
 
     fn tell_of(&mut self, uid: String, eviction: Eviction, signal: Option<Signal>) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.waiting.remove(&uid);
-            cluster.telling.insert(uid, Telling::begin(signal));
+        let Some(cluster) = &mut self.cluster else { return };
+        for order in cluster.tell(uid, eviction, signal) {
+            self.give_order(order);
         }
-        self.give_order(Order::Tell(eviction.into()));
     }
 
     /// Adds to the episode that the eviction belongs to, where that is not over, that the API server knows of it.
@@ -390,10 +414,8 @@ impl Agent {
 
     /// Tells the API server's thread that nothing of a pod runs any more.
     pub(super) fn tell_cluster_of_death(&mut self, uid: &str) {
-        let is_told = self.cluster.as_ref().is_some_and(|c| c.telling.contains_key(uid));
-        if is_told {
-            self.give_order(Order::Dead(uid.to_owned()));
-        }
+        let order = self.cluster.as_mut().and_then(|cluster| cluster.note_end(uid, Boot::now()));
+        order.into_iter().for_each(|order| self.give_order(order));
     }
 
     /// Kills what a kubelet has started of a pod that is evicted, before it has heard of its deletion: it is part of the same eviction, and needs no new one.
@@ -462,3 +484,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
