@@ -29,7 +29,7 @@ impl<R: Ord + Clone, J: Ord + Clone> Queue<R, J> {
         of_root.push_back(job);
     }
 
-    /// Adds a job that goes before all others, unless it is queued already: what was begun is ended before anything else is.
+    /// Adds a job that goes before all others, unless it is queued already: the second half of what was begun.
     pub(crate) fn push_first(&mut self, root: R, job: J) {
         if !self.queued.insert(job.clone()) {
             return;

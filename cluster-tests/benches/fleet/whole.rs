@@ -1,6 +1,7 @@
 //! One whole agent, `ebb run` as users run it, beside a full node's pods while nothing happens: connected to the API server, and not.
 //!
 //! Its node is made of files and its runtime is in this process, so what a real kernel takes for its files, and its BPF programs, are not part of it.
+use crate::QUIET;
 use crate::server::{self, Counts};
 use anyhow::{Context, Result};
 use ebb_cluster_tests::node_agent::NodeAgent;
@@ -16,7 +17,6 @@ pub(crate) const ANNOTATION: usize = 20_000;
 /// Until it has read and been told everything.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLES: Duration = Duration::from_secs(15);
-const QUIET: Duration = Duration::from_secs(60);
 const CONFIG: &str = "\
 evictionHard:
   memory.available: 100Mi

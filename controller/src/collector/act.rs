@@ -120,7 +120,7 @@ impl Collector {
         });
     }
 
-    /// Marks a pod, or deletes it: one request in one turn, so that between the two it is asked again whether this process may act and the pod has to go.
+    /// Marks a pod, or deletes it: one request in one turn, so that between the two it is asked again whether this process may act. What it has marked goes, whatever has changed since.
     fn pod(&mut self, deletion: pods::Deletion, is_marked: bool, now: Instant) {
         let uid = deletion.preconditions.uid.clone();
         self.pods.taken(&uid);
