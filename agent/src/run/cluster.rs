@@ -278,6 +278,14 @@ impl Agent {
         }
     }
 
+    /// Whoever the API server is still asked to evict has been told by nobody: the grace is yet to begin.
+    pub(super) fn hold_unanswered_graces(&mut self, now: Boot) {
+        let asked = self.cluster.iter().flat_map(|cluster| cluster.asked.values());
+        for asked in asked {
+            self.state.terminations().begin_grace(&asked.target, asked.grace, now);
+        }
+    }
+
     /// Judges what pods ask of ebb by a configuration that is new.
     pub(super) fn judge_pods_anew(&mut self) {
         self.tell_of_problems();

@@ -211,6 +211,7 @@ impl Agent {
         if !self.state.terminations().are_remembered() {
             return;
         }
+        self.hold_unanswered_graces(at);
         for target in self.state.terminations().take_overdue(at) {
             self.give(target, act::Step::Kill, None);
         }

@@ -224,6 +224,16 @@ impl Terminations {
         self.all.iter().find(|d| &d.target == target)
     }
 
+    /// Begins the grace of `target` at `now`: until then nobody had asked it to end.
+    pub fn begin_grace(&mut self, target: &Target, grace: Duration, now: Boot) {
+        let waits = |d: &&mut Termination| &d.target == target && d.kill_at.is_some();
+        if let Some(termination) = self.all.iter_mut().find(waits) {
+            let kill_at = now.plus(grace);
+            termination.kill_at = Some(kill_at);
+            termination.deadline = kill_at.plus(KILLED_COUNTS_FOR);
+        }
+    }
+
     /// Those whose grace is over at `now`, each returned once.
     pub fn take_overdue(&mut self, now: Boot) -> Vec<Target> {
         let overdue = self.all.iter_mut().filter(|d| d.kill_at.is_some_and(|at| at <= now));
