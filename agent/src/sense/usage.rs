@@ -7,6 +7,8 @@
 //! ```
 //! A walk of a large directory costs seconds of disk and processor, so it is never done in one go: each [`Survey::step`] looks at no more entries than it is allowed, and the next goes on from there.
 //! Until a directory has been walked once its usage is not known; from then on the last whole walk stands.
+//! A round passes over a directory that is larger than its share and goes on with it in the next: one pod's files keep nobody else's from being counted.
+//! What was counted of it by then stands where it is more than the last whole walk found, or where it has been walked for a minute: it uses that at least.
 //! How a directory is walked that its owner changes meanwhile is in `sense::walk`.
 
 use super::pod_dirs::Figure;
@@ -15,14 +17,30 @@ use super::walk::{Walk, open_dir};
 use crate::clock::Boot;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Entries of one directory in a round.
+const SHARE: u64 = 50_000;
+
+/// Walks that wait for the next round; each keeps its directories open, and of one that is deep nothing is kept.
+const WAITING: usize = 4;
+const SHALLOW: usize = 32;
+
+/// After this long what was counted stands for a directory of which nothing was known.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Walks directories in turn, again and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Survey {
+    share: u64,
     dirs: Vec<PathBuf>,
     /// Which is next, once the present walk is done.
     next: usize,
     walk: Option<Begun>,
+    /// Walks of directories that were larger than their share of a round.
+    waiting: Vec<Begun>,
+    /// Since when directories are walked of which no walk has come to its end.
+    since: BTreeMap<PathBuf, Boot>,
     /// Projects that belong to one of the directories alone; looked up once a round.
     projects: Option<BTreeMap<PathBuf, u32>>,
     found: BTreeMap<PathBuf, Figure>,
@@ -34,6 +52,23 @@ struct Begun {
     dir: PathBuf,
     at: Boot,
     walk: Walk,
+    /// Entries that are left of its share of the round.
+    left: u64,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            share: SHARE,
+            dirs: Vec::new(),
+            next: 0,
+            walk: None,
+            waiting: Vec::new(),
+            since: BTreeMap::new(),
+            projects: None,
+            found: BTreeMap::new(),
+        }
+    }
 }
 
 impl Survey {
@@ -42,23 +77,23 @@ impl Survey {
         dirs.sort();
         dirs.dedup();
         self.found.retain(|dir, _| dirs.binary_search(dir).is_ok());
-        if self.walk.as_ref().is_some_and(|walk| dirs.binary_search(&walk.dir).is_err()) {
-            self.walk = None;
-        }
+        let is_there = |begun: &Begun| dirs.binary_search(&begun.dir).is_ok();
+        self.walk = self.walk.take().filter(is_there);
+        self.waiting.retain(is_there);
+        self.since.retain(|dir, _| dirs.binary_search(dir).is_ok());
         let reached = self.dirs.get(self.next);
         self.next = reached.map_or(0, |dir| dirs.partition_point(|other| other < dir));
         self.dirs = dirs;
         self.projects = None;
     }
 
-    /// Looks at up to `budget` more entries; returns whether every directory has been walked since the last time this was so.
+    /// Looks at up to `budget` more entries; returns whether every directory has been walked, or has had its share, since the last time this was so.
     pub fn step(&mut self, budget: u64) -> bool {
         let mut left = budget;
-        let dirs = &self.dirs;
-        let projects = self.projects.get_or_insert_with(|| {
+        if self.projects.is_none() {
             let of = |dir: &PathBuf| Some((dir.clone(), quota::project_of(dir)?));
-            of_one_alone(dirs.iter().filter_map(of).collect())
-        });
+            self.projects = Some(of_one_alone(self.dirs.iter().filter_map(of).collect()));
+        }
         while left > 0 {
             let begun = match &mut self.walk {
                 Some(begun) => begun,
@@ -70,10 +105,16 @@ impl Survey {
                     };
                     self.next += 1;
                     let at = Boot::now();
-                    let usage = projects.get(dir).and_then(|project| quota::usage(dir, *project));
+                    let project = self.projects.as_ref().and_then(|projects| projects.get(dir));
+                    let usage = project.and_then(|project| quota::usage(dir, *project));
                     if let Some(usage) = usage {
                         self.found.insert(dir.clone(), Figure { usage, at });
                         left -= 1;
+                        continue;
+                    }
+                    if let Some(place) = self.waiting.iter().position(|begun| &begun.dir == dir) {
+                        let begun = self.waiting.swap_remove(place);
+                        self.walk = Some(Begun { left: self.share, ..begun });
                         continue;
                     }
                     let Ok(walk) = open_dir(dir).and_then(Walk::begin) else {
@@ -82,16 +123,43 @@ impl Survey {
                         left -= 1;
                         continue;
                     };
-                    self.walk.insert(Begun { dir: dir.clone(), at, walk })
+                    self.since.entry(dir.clone()).or_insert(at);
+                    self.walk.insert(Begun { dir: dir.clone(), at, walk, left: self.share })
                 }
             };
-            if begun.walk.go_on(&mut left)
-                && let Some(Begun { dir, at, walk }) = self.walk.take()
-            {
-                self.found.insert(dir, Figure { usage: walk.usage(), at });
+            let granted = left.min(begun.left);
+            let mut rest = granted;
+            let is_whole = begun.walk.go_on(&mut rest);
+            left -= granted - rest;
+            begun.left -= granted - rest;
+            let is_over = is_whole || begun.left == 0;
+            if let Some(begun) = self.walk.take_if(|_| is_over) {
+                self.end(begun, is_whole);
             }
         }
         false
+    }
+
+    /// A walk has come to its end, or has had its share of the round.
+    fn end(&mut self, begun: Begun, is_whole: bool) {
+        let figure = Figure { usage: begun.walk.usage(), at: begun.at };
+        if is_whole {
+            self.since.remove(&begun.dir);
+            self.found.insert(begun.dir, figure);
+            return;
+        }
+        let is_more = match self.found.get(&begun.dir) {
+            Some(found) => found.usage.used_bytes < figure.usage.used_bytes,
+            None => {
+                self.since.get(&begun.dir).is_some_and(|since| Boot::now().since(*since) >= LONG)
+            }
+        };
+        if is_more {
+            self.found.insert(begun.dir.clone(), figure);
+        }
+        if self.waiting.len() < WAITING && begun.walk.depth() <= SHALLOW {
+            self.waiting.push(begun);
+        }
     }
 
     /// What a directory takes up, as of the beginning of the last whole walk; `None` before the first.
@@ -147,6 +215,41 @@ mod tests {
         // Two directories, ten files one of which has a second name, a link.
         assert_eq!(usage.inodes_used, Some(13));
         assert!((200_000..260_000).contains(&usage.used_bytes.unwrap()), "{usage:?}");
+    }
+
+    #[test]
+    fn a_large_directory_keeps_nobody_elses_from_being_counted_and_is_known_after_some_rounds() {
+        let dir = tree();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        let mut survey = Survey { share: 4, ..Survey::default() };
+        survey.set_dirs(vec![a.clone(), b.clone()]);
+        assert!(survey.step(1000), "a round ends although one is larger than its share");
+        assert_eq!(survey.usage(&a), None);
+        assert!(survey.usage(&b).is_some());
+        let mut rounds = 1;
+        while survey.usage(&a).is_none() {
+            assert!(survey.step(1000));
+            rounds += 1;
+            assert!(rounds < 10);
+        }
+        assert_eq!(survey.usage(&a).unwrap().usage.inodes_used, Some(13));
+    }
+
+    #[test]
+    fn what_was_counted_of_a_directory_that_grew_stands_before_its_walk_is_over() {
+        let dir = tree();
+        let a = dir.path().join("a");
+        let mut survey = Survey::default();
+        survey.set_dirs(vec![a.clone()]);
+        assert!(survey.step(1000));
+        let before = survey.usage(&a).unwrap().usage.used_bytes.unwrap();
+        for n in 0..100 {
+            fs::write(a.join(format!("more-{n}")), vec![b'x'; 20_000]).unwrap();
+        }
+        survey.share = 60;
+        assert!(survey.step(1000));
+        let now = survey.usage(&a).unwrap().usage.used_bytes.unwrap();
+        assert!(now > before, "{now}");
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl Walk {
         Some(())
     }
 
+    /// How many directories are open, one in the other.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
     /// What was counted so far.
     pub(crate) fn usage(&self) -> FsUsage {
         FsUsage { used_bytes: Some(self.bytes), inodes_used: Some(self.inodes) }
