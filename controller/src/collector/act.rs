@@ -127,7 +127,8 @@ impl Collector {
         if self.requests.busy.contains(&uid) {
             return;
         }
-        if !self.pods.still_goes(&deletion, is_marked) {
+        let is_known = is_marked || self.knows_pods();
+        if !is_known || !self.pods.still_goes(&deletion, is_marked) {
             self.pods.is_due = true;
             return;
         }

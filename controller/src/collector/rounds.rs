@@ -7,18 +7,23 @@ use ebb_policy_cluster::{State, Uid};
 use std::time::{Duration, Instant};
 
 impl Collector {
+    /// Whether all pods and nodes are known, so that the rules may be asked and what they said may be done.
+    pub(super) fn knows_pods(&self) -> bool {
+        let is_synced =
+            |of: &str| matches!(self.graph.resource(&core(of)), Some((_, State::Synced)));
+        let is_ignored = self.config.exclusions.resources.contains(&core("Pod"));
+        is_synced("Pod") && is_synced("Node") && !is_ignored
+    }
+
     /// Asks the rules where something has changed or time has passed.
     pub(crate) fn collect_pods(&mut self, now: Instant) {
         if !self.config.collectors.pods || self.pods.wake_at(now).is_none_or(|at| at > now) {
             return;
         }
-        let is_synced =
-            |of: &str| matches!(self.graph.resource(&core(of)), Some((_, State::Synced)));
-        let is_ignored = self.config.exclusions.resources.contains(&core("Pod"));
         self.pods.is_due = false;
         (self.pods.last, self.pods.due) = (Some(now), None);
         self.pods.asked.retain(|_, until| until.is_none_or(|until| until > now));
-        if !is_synced("Pod") || !is_synced("Node") || is_ignored || !self.may_act(now) {
+        if !self.knows_pods() || !self.may_act(now) {
             return;
         }
         let time = self.pods.time(now);

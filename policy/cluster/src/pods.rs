@@ -172,8 +172,12 @@ pub struct Collector {
 #[derive(Debug, Clone, Copy)]
 struct Missing {
     since: Time,
-    is_confirmed: bool,
+    /// When a live look-up last found that it is not there.
+    confirmed: Option<Time>,
 }
+
+/// How long a look-up holds, in milliseconds: a node may come back under its name, and its pods be told of before it is.
+const CONFIRMED_FOR: u64 = 10_000;
 
 impl Collector {
     /// A collector that has seen nothing yet.
@@ -186,9 +190,9 @@ impl Collector {
     pub fn answer_node(&mut self, name: &str, is_there: bool, now: Time) {
         if let Some(missing) = self.missing.get_mut(name) {
             *missing = if is_there {
-                Missing { since: now, is_confirmed: false }
+                Missing { since: now, confirmed: None }
             } else {
-                Missing { is_confirmed: true, ..*missing }
+                Missing { confirmed: Some(now), ..*missing }
             };
         }
     }
@@ -221,15 +225,19 @@ impl Collector {
                 choose(pod, Reason::OutOfService);
             }
         }
-        let wanted: BTreeSet<&String> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();
+        // Whom nothing but a finalizer keeps there is nothing left to be done with.
+        let open = || pods.iter().copied().filter(|pod| !is_forced(pod));
+        let wanted: BTreeSet<&String> = open().filter_map(|pod| pod.node.as_ref()).collect();
         self.missing.retain(|name, _| wanted.contains(name) && !nodes.contains_key(name));
         for name in wanted.into_iter().filter(|&name| !nodes.contains_key(name)) {
-            let new = Missing { since: now, is_confirmed: false };
+            let new = Missing { since: now, confirmed: None };
             let missing = *self.missing.entry(name.clone()).or_insert(new);
             let over = Time(missing.since.0.saturating_add(self.limits.quarantine));
-            if missing.is_confirmed {
-                let bound = pods.iter().filter(|pod| pod.node.as_ref() == Some(name));
+            let until = missing.confirmed.map(|at| Time(at.0.saturating_add(CONFIRMED_FOR)));
+            if let Some(until) = until.filter(|&until| now < until) {
+                let bound = open().filter(|pod| pod.node.as_ref() == Some(name));
                 bound.for_each(|pod| choose(pod, Reason::Orphaned));
+                sooner(&mut round.due, until);
             } else if now >= over {
                 round.confirm.insert(name.clone());
             } else {
@@ -282,7 +290,9 @@ impl Collector {
         };
         let by_namespace = grouped(&dead, |pod| Some(&pod.namespace));
         surplus(self.limits.per_namespace, Reason::Namespace, by_namespace);
-        let by_controller = grouped(&dead, |pod| pod.controller.as_ref().map(|(_, uid)| uid));
+        // Whoever makes a pod writes its owner: in another namespace it is nobody's word against those.
+        let by_controller =
+            grouped(&dead, |pod| pod.controller.as_ref().map(|(_, uid)| (&pod.namespace, uid)));
         surplus(self.limits.per_controller, Reason::Controller, by_controller);
     }
 }

@@ -69,6 +69,28 @@ fn pods_of_a_missing_node_go_after_its_quarantine_and_a_look_up() {
     assert_eq!(marks, [None, Some(Some("PodGC: node no longer exists"))]);
 }
 
+/// A node may be made anew under its name, and a watch of pods may be ahead of that of nodes.
+#[test]
+fn a_look_up_holds_for_ten_seconds_and_is_not_asked_for_where_only_a_finalizer_keeps_a_pod() {
+    let mut collector = Collector::new(Limits::default());
+    let pods = [pod("p", Phase::Running, 0)];
+    let at = |collector: &mut Collector, pods: &[Pod], now| {
+        collector.collect(pods, &BTreeMap::new(), Time(now))
+    };
+    at(&mut collector, &pods, 0);
+    collector.answer_node("here", false, Time(40_000));
+    let found = at(&mut collector, &pods, 49_999);
+    assert_eq!((found.deletions.len(), found.due), (1, Some(Time(50_000))));
+    let over = at(&mut collector, &pods, 50_000);
+    assert_eq!((over.deletions.len(), over.confirm.len()), (0, 1));
+    let forced =
+        Pod { deleting_since: Some(Time(1)), grace_seconds: Some(0), ..pod("p", Phase::Failed, 0) };
+    assert_eq!(at(&mut collector, &[forced], 60_000), Round::default());
+    // Another pod on it begins a quarantine of its own.
+    let found = at(&mut collector, &pods, 70_000);
+    assert_eq!((found.confirm.len(), found.due), (0, Some(Time(110_000))));
+}
+
 #[test]
 fn a_node_that_a_look_up_finds_is_in_quarantine_again() {
     let mut collector = Collector::new(Limits::default());
@@ -160,4 +182,18 @@ fn limits_by_namespace_controller_age_and_reason_hold_only_where_they_are_set() 
         names(&found.deletions),
         [("evicted", Reason::Namespace), ("job", Reason::Namespace)]
     );
+}
+
+/// Whoever makes a pod writes the uid of its owner.
+#[test]
+fn a_controller_named_in_another_namespace_costs_nobody_in_the_first() {
+    let kind = Kind::new("batch/v1", "Job");
+    let of = |name: &str, namespace: &str, created| Pod {
+        controller: Some((kind.clone(), Uid::new("job"))),
+        namespace: namespace.into(),
+        ..pod(name, Phase::Failed, created)
+    };
+    let pods = [of("result", "ns", 1), of("a", "other", 2), of("b", "other", 3)];
+    let limits = Limits { per_controller: Some(2), terminated: None, ..Limits::default() };
+    assert_eq!(round(&limits, &pods, READY).deletions, []);
 }
