@@ -90,11 +90,12 @@ impl FakeNode {
         replace(&self.proc().join("meminfo"), &meminfo_with(available));
     }
 
-    /// Makes less and less available, `rate` MiB less each second, until `done`; it never falls below `floor`, from which it begins again.
+    /// Makes less and less available, `rate` MiB less each second, until `done`; it never falls below `floor`, from which it begins again. What is gone from `from` is what `growing` have gained, in equal shares, on top of the MiB that each began with.
     pub fn falls_until(
         &self,
         what: &str,
         (from, floor, rate): (u64, u64, u64),
+        growing: &[(&FakeCgroup, u64)],
         mut done: impl FnMut() -> bool,
     ) {
         let mut begun = Instant::now();
@@ -105,6 +106,8 @@ impl FakeNode {
                 begun = Instant::now();
             } else {
                 self.set_available_kib(left);
+                let share = fallen * 1024 / u64::try_from(growing.len()).unwrap();
+                growing.iter().for_each(|(cgroup, mib)| cgroup.uses(mib * MIB + share));
             }
             done()
         });
@@ -169,7 +172,7 @@ impl FakeNode {
             ("cgroup.events", "populated 1\nfrozen 0\n".to_owned()),
             ("cgroup.kill", String::new()),
             ("memory.current", format!("{usage}\n")),
-            ("memory.stat", format!("anon {usage}\nfile 0\ninactive_file 0\nshmem 0\n")),
+            ("memory.stat", stat_with(usage)),
             ("memory.max", "max\n".to_owned()),
             ("memory.low", "0\n".to_owned()),
             ("memory.min", "0\n".to_owned()),
@@ -208,7 +211,18 @@ impl FakeNode {
     }
 }
 
+/// What `memory.stat` says of a cgroup that has so many bytes of anonymous memory and nothing else.
+fn stat_with(anon: u64) -> String {
+    format!("anon {anon}\nfile 0\ninactive_file 0\nshmem 0\n")
+}
+
 impl FakeCgroup {
+    /// Makes it use so many bytes.
+    fn uses(&self, bytes: u64) {
+        self.set("memory.stat", &stat_with(bytes));
+        self.set("memory.current", &format!("{bytes}\n"));
+    }
+
     /// Whether ebb wrote to `cgroup.kill`.
     #[must_use]
     pub fn is_killed(&self) -> bool {

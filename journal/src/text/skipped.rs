@@ -26,6 +26,7 @@ pub fn reason(reason: &SkipReason) -> String {
         }
         SkipReason::Protected { reason } => format!("protected: {}", protection(*reason)),
         SkipReason::NothingToGain => "uses nothing of what is short".into(),
+        SkipReason::NotGrowing => "does not grow, and the threshold is not met yet".into(),
         SkipReason::ReclaimsTooLittle => {
             "so little memory is reclaimed from it that it does not cause the pressure".into()
         }

@@ -80,12 +80,10 @@ fn dying(workload: &Workload, need: &Need<'_>) -> Option<(Time, u64)> {
     }
 }
 
-/// Whether a workload was told to end by itself and has more time for it than a hard threshold gives.
-pub(crate) fn is_graceful(workload: &Workload, now: Time) -> bool {
-    let soonest = now.plus(Millis::from_secs(evict::IMMEDIATE.0));
-    workload.termination.is_some_and(|dying| {
-        dying.is_whole() && !dying.dry_run && dying.kill_at.is_some_and(|at| at > soonest)
-    })
+/// Whether a workload, or a part of it, was told to end by itself and has time for it beyond `until`.
+pub(crate) fn has_time_beyond(workload: &Workload, until: Time) -> bool {
+    let ends = workload.termination.filter(|ends| !ends.dry_run);
+    ends.and_then(|ends| ends.kill_at).is_some_and(|at| at > until)
 }
 
 /// Whether a threshold that is met waits for nobody's grace.
@@ -103,9 +101,13 @@ fn is_hastened(workload: &Workload, need: &Need<'_>) -> bool {
     let Shortage { signal, strength, .. } = need.shortage;
     // On a forecast there is time yet.
     let is_now = strength == Strength::Hard && need.grace.is_none() && runs_out_at_once(signal);
-    is_now
-        && need.limits.options().count_terminating
-        && is_graceful(workload, need.snapshot.taken_at)
+    let now = need.snapshot.taken_at;
+    // Task ids are given the second that a hard threshold gives; memory waits for nobody.
+    let until = match signal.resource() {
+        Resource::Pids => now.plus(Millis::from_secs(evict::IMMEDIATE.0)),
+        _ => now,
+    };
+    is_now && need.limits.options().count_terminating && has_time_beyond(workload, until)
 }
 
 /// Walks the ranking and fills the plan with at most `most` evictions and with who was kept. Returns how many of the evictions only cut a grace short that an earlier one gave.
@@ -328,6 +330,10 @@ fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason>
 }
 
 fn nothing_to_gain(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason> {
+    // A forecast is the work of who grows: before the threshold is met nobody else goes for it.
+    if need.grace.is_some() && !candidate.grows() {
+        return Some(SkipReason::NotGrowing);
+    }
     if need.evidence.is_some() {
         return by_evidence(candidate, need);
     }

@@ -83,11 +83,13 @@ pub(crate) fn descend(
     snapshot: &Snapshot,
     ladder: &Ladder,
     approach: Option<&Approach>,
+    is_short: bool,
     history: &mut History,
     plan: &mut Plan,
 ) {
-    let safe = approach
-        .is_none_or(|approach| approach.time_left > Millis(ladder.throttle.0.saturating_mul(2)));
+    let soon = Millis(ladder.throttle.max(ladder.freeze).0.saturating_mul(2));
+    // What is met is approached no more, and nothing is less safe.
+    let safe = !is_short && approach.is_none_or(|approach| approach.time_left > soon);
     let now = snapshot.taken_at;
     history.steps.retain(|step| {
         let exists = snapshot.workloads.iter().any(|workload| workload.key == step.workload);

@@ -124,7 +124,9 @@ impl Pass<'_, '_> {
         let approach = forecast::nearest(&in_turn, &observations, self.history);
         self.report(approach.as_ref());
         if options.ladder.enabled {
-            ladder::descend(snapshot, &options.ladder, approach.as_ref(), self.history, self.plan);
+            let is_short = acting.iter().any(choose::cuts_grace_short);
+            let (ladder, nearest) = (&options.ladder, approach.as_ref());
+            ladder::descend(snapshot, ladder, nearest, is_short, self.history, self.plan);
         }
         let Some(threshold) = acting.first().copied() else {
             if let Some(approach) = approach {
@@ -177,7 +179,7 @@ impl Pass<'_, '_> {
             return Wait::Over;
         }
         let may_take_its_time =
-            |w: &&Workload| waiting.has(w) && choose::is_graceful(w, self.snapshot.taken_at);
+            |w: &&Workload| waiting.has(w) && choose::has_time_beyond(w, self.snapshot.taken_at);
         if self.active.iter().copied().any(|workload| may_take_its_time(&workload)) {
             return Wait::ForGrace(waiting);
         }
@@ -379,9 +381,11 @@ impl Pass<'_, '_> {
     /// How many may be evicted in this pass, by the pass's own limit and by that of a minute.
     fn most_victims(&mut self, need: &Need<'_>, any_dying: bool) -> usize {
         let options = self.limits.options();
+        // On a forecast one at a time: whether the next is needed shows when it has ended.
+        let is_ahead = need.grace.is_some();
         let most = need.all_that_fill().unwrap_or(match options.victims {
-            Victims::One => 1,
-            Victims::Enough => options.max_victims as usize,
+            Victims::Enough if !is_ahead => options.max_victims as usize,
+            Victims::One | Victims::Enough => 1,
         });
         let (now, per_minute) = (self.snapshot.taken_at, options.max_evictions_per_minute);
         self.history.evictions.retain(|at| now.since(*at) < MINUTE);
@@ -395,7 +399,7 @@ impl Pass<'_, '_> {
         }
         self.plan.notes.push(Note::EvictionRate { evictions, per_minute });
         // The node must not run out because of a limit: the first goes, one after the other.
-        usize::from(need.shortage.strength == Strength::Hard && !any_dying)
+        usize::from(need.shortage.strength == Strength::Hard && !is_ahead && !any_dying)
     }
 
     /// Time until the filesystem behind a signal is full, where attribution is on and it is known.
@@ -465,10 +469,20 @@ impl Pass<'_, '_> {
             );
         }
         let forecast = options.forecast;
-        if forecast.enabled && approach.is_steady() && approach.time_left < forecast.grace_period {
+        let is_due = approach.is_steady()
+            && approach.leaves_time()
+            && approach.time_left < forecast.grace_period;
+        if forecast.enabled && is_due && !self.awaits_an_end() {
             let seen = (approach.available, approach.capacity);
             self.end_workloads(approach.threshold, layout, seen, Some(&approach));
         }
+    }
+
+    /// Whether somebody was evicted who still counts as terminating: what falls falls because of that one, as far as anybody knows.
+    fn awaits_an_end(&self) -> bool {
+        let now = self.snapshot.taken_at;
+        let mut ends = self.snapshot.workloads.iter().filter_map(|workload| workload.termination);
+        ends.any(|ends| ends.counts_at(now))
     }
 
     /// Notes stall that no shortage explains: workloads at their own limits, or IO.
@@ -496,7 +510,9 @@ impl Pass<'_, '_> {
 
 /// Growth is only followed where it decides something.
 pub(crate) fn follows_growth(options: &Options) -> bool {
-    options.ranking == Ranking::Attributed || options.victims == Victims::Enough
+    options.ranking == Ranking::Attributed
+        || options.victims == Victims::Enough
+        || options.forecast.enabled
 }
 
 fn shortage(threshold: &Threshold, available: u64, capacity: Option<u64>) -> Shortage {

@@ -32,8 +32,8 @@ fn a_pod_is_asked_to_end_before_a_hard_threshold_is_reached() {
     let config = config(CONFIG);
     let mut agent = lab.start(config.path(), &["--enforce"]);
     agent.wait("inventory");
-    lab.node
-        .falls_until("the runtime to be asked", FALL, || lab.world().count("StopContainer") > 0);
+    let is_asked = || lab.world().count("StopContainer") > 0;
+    lab.node.falls_until("the runtime to be asked", FALL, &[(&leak.payload, 1500)], is_asked);
     lab.node.gives_back(&leak.payload, 1500);
     lab.world().exit(&leak.container, 0);
     wait_for("its sandbox to be stopped", || lab.world().count("StopPodSandbox") > 0);
@@ -50,7 +50,8 @@ fn a_cgroup_is_asked_to_end_before_a_hard_threshold_is_reached() {
     let leak = node.add("apps/leak", 1500);
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
-    node.falls_until("the end that is asked for", FALL, || first(&mut agent, "evicted").is_some());
+    let is_asked = || first(&mut agent, "evicted").is_some();
+    node.falls_until("the end that is asked for", FALL, &[(&leak, 1500)], is_asked);
     let asked = first(&mut agent, "evicted").unwrap();
     assert_eq!(asked["method"], "terminate", "{asked}");
     assert!(!leak.is_killed(), "its grace has only begun");
@@ -70,7 +71,8 @@ fn a_dry_run_asks_nobody() {
     let config = config(CONFIG);
     let mut agent = lab.start(config.path(), &[]);
     agent.wait("inventory");
-    lab.node.falls_until("what it would do", FALL, || first(&mut agent, "evicted").is_some());
+    let is_said = || first(&mut agent, "evicted").is_some();
+    lab.node.falls_until("what it would do", FALL, &[(&leak.payload, 1500)], is_said);
     agent.stop();
     assert_eq!(lab.world().count("StopContainer"), 0);
     assert!(!leak.payload.is_killed());

@@ -21,9 +21,14 @@ pub(crate) struct Approach {
 }
 
 impl Approach {
-    /// Whether the trend is steadier than its own size, so that acting on it is more than a guess.
+    /// Whether the trend varies by less than half of its size: a burst that ends at once does not look like that.
     pub(crate) fn is_steady(&self) -> bool {
-        self.error <= self.time_left
+        self.error.0 <= self.time_left.0 / 2
+    }
+
+    /// Whether there is time for an end that is asked for: with less than a second, whoever goes is killed sooner when the threshold is met.
+    pub(crate) fn leaves_time(&self) -> bool {
+        self.time_left >= Millis(1_000)
     }
 }
 

@@ -97,6 +97,8 @@ pub enum SkipReason {
     },
     /// It uses nothing of what is short, or too little to matter.
     NothingToGain,
+    /// It does not grow, and the threshold is not met yet: on a forecast only who grows is evicted.
+    NotGrowing,
     /// It would free so little that the node would be short all the same.
     FreesTooLittle {
         /// Units that it would free.

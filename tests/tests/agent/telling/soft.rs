@@ -83,7 +83,9 @@ ebb:
     api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(600))));
     let mut agent = start_with(FORECAST, &lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
-    lab.node.falls_until("the second to be evicted", FALL, || !asked(&api, "second").is_empty());
+    let growing = [(&hog.payload, 1500), (&second.payload, 1000)];
+    let is_asked = || !asked(&api, "second").is_empty();
+    lab.node.falls_until("the second to be evicted", FALL, &growing, is_asked);
     let refused = agent.wait("evictionRefused");
     assert_eq!(refused["workload"]["name"], "ns/hog", "{refused}");
     let options = &asked(&api, "second")[0].body["deleteOptions"];
