@@ -123,18 +123,33 @@ impl Api {
     /// A good answer's body.
     pub(crate) async fn send(&self, call: Call) -> Result<Vec<u8>, Failure> {
         let deadline = call.deadline;
-        let body = self.open(call).await?.into_body();
-        let body = timeout(deadline, body.collect())
+        let mut body = self.open(call).await?.into_body();
+        let whole = async {
+            let mut whole = Vec::new();
+            // Frame by frame: a long list is in memory once.
+            while let Some(frame) = body.frame().await {
+                whole.extend_from_slice(&frame?.into_data().unwrap_or_default());
+            }
+            Ok(whole)
+        };
+        timeout(deadline, whole)
             .await
             .map_err(|_| Failure::Deadline(deadline))?
-            .map_err(|e| Failure::Connection(chain(&e)))?;
-        Ok(body.to_bytes().to_vec())
+            .map_err(|e: kube::Error| Failure::Connection(chain(&e)))
     }
 
     /// A good answer, read.
     pub(crate) async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, Failure> {
-        let body = self.send(call).await?;
-        serde_json::from_slice(&body).map_err(|e| Failure::Answer(e.to_string()))
+        self.read_by(call, |body| serde_json::from_slice(body)).await
+    }
+
+    /// The same by a reader that may borrow from the answer.
+    pub(crate) async fn read_by<T>(
+        &self,
+        call: Call,
+        read: impl FnOnce(&[u8]) -> serde_json::Result<T>,
+    ) -> Result<T, Failure> {
+        read(&self.send(call).await?).map_err(|e| Failure::Answer(e.to_string()))
     }
 }
 

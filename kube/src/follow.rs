@@ -15,6 +15,7 @@ use crate::lines::{Closed, Lines, watch_seconds};
 use crate::watch::{Frame, backoff};
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,11 +76,13 @@ struct Follow<'a, T, U, R, W> {
     failures: u32,
 }
 
+/// A list whose objects are yet to be read.
 #[derive(Deserialize)]
-struct List {
+struct List<'a> {
     metadata: ListMetadata,
     /// Some servers write `null` for none.
-    items: Option<Vec<Value>>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -141,14 +144,23 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
     async fn list(&mut self) -> Result<Result<(), Failure>, Closed> {
         // From the API server's cache: a whole cluster of agents that start together reads nothing from its store.
         let call = Call::get("list", self.with("resourceVersion=0"));
-        let list = match self.api.read::<List>(call).await {
+        // One object after the other: only what is kept of them is in memory together.
+        let read = |body: &[u8]| {
+            let list: List<'_> = serde_json::from_slice(body)?;
+            let mut known = BTreeMap::new();
+            for text in list.items.into_iter().flatten() {
+                let object: Value = serde_json::from_str(text.get())?;
+                if let Some(uid) = uid(&object) {
+                    known.insert(uid.to_owned(), (self.read)(&object).into());
+                }
+            }
+            Ok((known, list.metadata.resource_version))
+        };
+        let (known, version) = match self.api.read_by(call, read).await {
             Ok(list) => list,
             Err(failure) => return Ok(Err(failure)),
         };
-        let items = list.items.into_iter().flatten();
-        self.known =
-            items.filter_map(|o| Some((uid(&o)?.to_owned(), (self.read)(&o).into()))).collect();
-        self.version = Some(list.metadata.resource_version);
+        (self.known, self.version) = (known, Some(version));
         self.tell_all().await?;
         Ok(Ok(()))
     }

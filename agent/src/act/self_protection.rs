@@ -23,6 +23,7 @@ pub struct Protected {
 /// Protects the calling process and the threads that it starts from here on.
 #[must_use]
 pub fn protect(proc: &Path) -> Protected {
+    give_back_large_blocks();
     release_start_up_memory();
     let mut refused = Vec::new();
     let mut note = |what: &str, result: Result<(), String>| {
@@ -45,6 +46,17 @@ pub fn protect(proc: &Path) -> Protected {
 fn raise(limit: Resource, least: libc::rlim_t) -> bool {
     getrlimit(limit)
         .is_ok_and(|(soft, hard)| soft >= least || setrlimit(limit, least, hard.max(least)).is_ok())
+}
+
+/// Has the allocator return each block from 64 KiB on to the kernel as soon as it is free.
+///
+/// By itself it keeps them once it has seen a few of a size, and what is locked it cannot give back later: what a list of pods took while it was read would stay for good.
+fn give_back_large_blocks() {
+    // SAFETY: mallopt takes integers and has no preconditions. It refuses what it does not know, which costs only the memory.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
+    }
 }
 
 /// Gives back what reading the kernel's type information took: some ten MiB that would otherwise stay resident for good.
