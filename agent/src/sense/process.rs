@@ -81,6 +81,15 @@ pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
     text.trim().parse().ok().filter(|score| (-1000..=1000).contains(score))
 }
 
+/// `RssAnon` of `/proc/PID/status` in bytes: memory of its own that it has resident, whichever cgroup it is charged to; `None` when the process is gone.
+#[must_use]
+pub fn anonymous_memory(proc: &Path, pid: i32) -> Option<u64> {
+    let text = read_once(&proc.join(pid.to_string()).join("status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// The kernel's page size, in bytes.
 pub(crate) fn page_size() -> u64 {
     // SAFETY: sysconf has no preconditions; it reads a constant of the process.

@@ -12,6 +12,7 @@
 mod disk;
 mod filling;
 mod kernel_counts;
+mod moved;
 mod pods;
 mod reclaim;
 pub mod rules;
@@ -43,6 +44,7 @@ use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
+use moved::Moved;
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
@@ -100,6 +102,7 @@ pub struct NodeState {
     tree_events: bool,
     sweeper: Sweeper,
     cgroups: BTreeMap<u64, Tracked>,
+    moved: Moved,
     /// Since when cgroups were known whose workloads are made anew.
     since: BTreeMap<u64, Boot>,
     processes: Vec<Process>,
@@ -141,6 +144,7 @@ impl NodeState {
             tree_events: false,
             sweeper: Sweeper::default(),
             cgroups: BTreeMap::new(),
+            moved: Moved::default(),
             since: BTreeMap::new(),
             processes: Vec::new(),
             terminations: Terminations::default(),
@@ -353,6 +357,7 @@ impl NodeState {
             }
         }
         self.forget_the_gone();
+        self.moved.look(now, &self.cgroups, &self.roots);
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl NodeState {
             named: &tracked.named,
             since: tracked.since,
             owner: tracked.owner.as_ref().filter(|owner| self.still_owns(owner)),
-            workload: tracked.workload(&self.clock),
+            workload: tracked.workload(&self.clock, self.moved.of(tracked.cgroup.id())),
             fate: self.fate(tracked.cgroup.id()),
         });
         if !self.pods.pods_only() {

@@ -48,6 +48,8 @@ pub(super) struct Tracked {
     pub(super) key: WorkloadKey,
     /// The leading part of its path below the mount that the administrator named.
     pub(super) named: PathBuf,
+    /// It lies in a tree that was handed to somebody, whose root is `named`.
+    pub(super) is_handed_over: bool,
     /// When protection, preference and priority were looked at.
     judged: Boot,
     pub(super) protected: Option<ProtectedReason>,
@@ -88,6 +90,7 @@ impl Tracked {
                 process: None,
             },
             named: PathBuf::new(),
+            is_handed_over: false,
             judged: Boot::now(),
             protected: None,
             preference: Preference::Neutral,
@@ -127,6 +130,8 @@ impl Tracked {
         self.priority = rules.priority(below, &custody);
         self.key.uid = custody.pod().map(str::to_owned);
         self.named = custody.named_part(below);
+        // Of a tree without a name nobody tells where it begins.
+        self.is_handed_over = !custody.is_named() && self.named != Path::new("");
         self.judged = Boot::now();
     }
 
@@ -138,6 +143,11 @@ impl Tracked {
     /// Notes that no process lives in it any more.
     pub(super) fn has_emptied(&mut self) {
         self.populated = Some(false);
+    }
+
+    /// Anonymous memory that is charged to it, in bytes, as last read; `None` where nothing runs in it.
+    pub(super) fn populated_anon(&self) -> Option<u64> {
+        self.last.filter(|_| self.populated != Some(false)).and_then(|(_, usage)| usage.anon)
     }
 
     /// Usage in bytes as last read.
@@ -199,8 +209,8 @@ impl Tracked {
         self.took(at, usage);
     }
 
-    /// The workload as policy sees it.
-    pub(super) fn workload(&self, clock: &Clock) -> Workload {
+    /// The workload as policy sees it, with so many bytes that its processes have in other cgroups.
+    pub(super) fn workload(&self, clock: &Clock, moved: u64) -> Workload {
         Workload {
             key: self.key.clone(),
             kind: WorkloadKind::Cgroup,
@@ -208,7 +218,7 @@ impl Tracked {
             protected: self.protected.or_else(|| self.is_empty()),
             preference: self.preference,
             stats: self.last.as_ref().and_then(|(at, usage)| {
-                let stats = stats(&self.ceiling.over(usage), clock.time(*at))?;
+                let stats = stats(&with(self.ceiling.over(usage), moved), clock.time(*at))?;
                 Some(Stats { kernel_counts: self.kernel_counts, ..stats })
             }),
             local_limit: self.last.as_ref().map(|(_, usage)| self.local_limit(usage)),
@@ -276,6 +286,12 @@ impl Ceiling {
 /// What the kernel protects of the cgroup stands for a request: the larger of `memory.min` and `memory.low`.
 fn protected_memory(usage: &Usage) -> Option<Quantity> {
     usage.min.max(usage.low).map(Quantity::bytes)
+}
+
+/// `usage` with so many bytes of anonymous memory more.
+fn with(usage: Usage, moved: u64) -> Usage {
+    let more = |bytes: Option<u64>| bytes.map(|bytes| bytes.saturating_add(moved));
+    Usage { current: more(usage.current), anon: more(usage.anon), ..usage }
 }
 
 /// A workload of which not even `memory.current` could be read has no statistics.

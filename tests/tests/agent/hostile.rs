@@ -52,6 +52,25 @@ fn a_leak_in_a_users_unit_with_a_daemons_name_is_killed() {
     is_killed(&format!("{users}/kubelet.service"), "leak");
 }
 
+/// The kernel leaves memory charged to the cgroup in which it was taken, and to the one above when that is removed.
+#[test]
+fn a_leak_that_has_moved_away_from_what_it_took_is_killed() {
+    let users = "user.slice/user-1000.slice/user@1000.service";
+    let mut node = FakeNode::new();
+    let idle = node.add(&format!("{users}/idle.scope"), 20);
+    let leak = node.add(&format!("{users}/leak.scope"), 10);
+    node.slice(users).set("memory.stat", &format!("anon {}\nfile 0\n", 1500_u64 << 20));
+    node.add_process(leak.pid(), &[("status", "Name:\tleak\nRssAnon:\t 1500000 kB\n")]);
+    let innocent = node.add("apps/web", 300);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&leak, 1500);
+    node.set_available(60);
+    wait_for("the kill of whoever has moved", || leak.is_killed());
+    agent.stop();
+    assert!(!innocent.is_killed() && !idle.is_killed());
+}
+
 /// The kernel has one `cgroup.kill` for all that is below; here it is that of the cgroup at which following ends.
 #[test]
 fn a_leak_in_seventy_nested_cgroups_is_killed() {

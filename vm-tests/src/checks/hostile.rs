@@ -11,13 +11,16 @@ use crate::wait;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::chown;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
 /// A user, and root's pendant.
 const USER: u32 = 1000;
 const USERS_TREE: &str = "work.slice/user@1000.service";
+/// How long a leak that moves on stays in a cgroup.
+const STAYS: Duration = Duration::from_millis(200);
 /// Levels that a tree of its own choice is nested.
 const LEVELS: usize = 70;
 
@@ -76,6 +79,40 @@ fn marked(cgroup: &Cgroup) -> Result<()> {
         xattr::set(cgroup.path(), mark, b"1").with_context(|| format!("cannot set {mark}"))?;
     }
     cgroup.write("memory.low", "max")
+}
+
+/// A leak that moves on five times a second, each time into a new cgroup, and has the one that it left removed: what it took is charged to no workload.
+pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(3, 30)?;
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
+    let own = |name: &str| -> Result<Cgroup> {
+        let cgroup = Cgroup::create(&format!("{USERS_TREE}/{name}.scope"))?;
+        given(&cgroup)?;
+        Ok(cgroup)
+    };
+    let mut beside = Actor::start(&own("beside")?, &["idle", "1"])?;
+    let mut at = own("leak-0")?;
+    let mut leak = Actor::start(&at, &["hog", "100"])?;
+    let begun = Instant::now();
+    let mut moved = 0;
+    while leak.is_alive()? {
+        ensure!(begun.elapsed() < SOON, "the leak lives after it has moved {moved} times");
+        moved += 1;
+        let next = own(&format!("leak-{moved}"))?;
+        // It may be dead by now, and not to be moved any more.
+        if leak.pid().and_then(|pid| next.adopt(pid)).is_ok() {
+            at.remove()?;
+            at = next;
+        }
+        thread::sleep(STAYS);
+    }
+    runner::note(test, &format!("killed after it had moved {moved} times"))?;
+    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
+    ensure!(beside.is_alive()?, "a workload of the same user was killed");
+    scene.assert_peace()?;
+    let victims = victims(&agent.stop()?);
+    ensure!(victims.iter().all(|victim| victim.contains("/leak-")), "ebb acted on {victims:?}");
+    Ok(Outcome::Passed)
 }
 
 /// The ninth process of the largest workload, born after ebb has looked at the others, is exempt from the OOM killer: the workload lives, the leak beside it goes.
