@@ -30,6 +30,8 @@ pub(super) struct Seat {
     spares: Mutex<VecDeque<SyncSender<Arc<Post>>>>,
     /// An order to stand in for the loop has not been dealt with.
     pub(super) stands_in: AtomicBool,
+    /// How often somebody was killed in the loop's place.
+    pub(super) stood_in: Arc<AtomicU64>,
 }
 
 /// What one holder of the seat is at.
@@ -54,6 +56,7 @@ impl Seat {
             post: Mutex::default(),
             spares: Mutex::default(),
             stands_in: AtomicBool::new(false),
+            stood_in: Arc::default(),
         }
     }
 

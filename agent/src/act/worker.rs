@@ -20,7 +20,7 @@ use ebb_journal::Rung;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, error};
@@ -51,6 +51,7 @@ pub struct Jobs {
     slow: SyncSender<Job>,
     watchdog: std::thread::Thread,
     releaser: Releaser,
+    stood_in: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Jobs {
@@ -83,6 +84,12 @@ impl Jobs {
     /// Says that a job for `target` may come any moment; a thread that has not kept up is not told.
     pub fn hold_ready(&self, target: Target) {
         let _ = self.quick.try_send(Order::Hold(target));
+    }
+
+    /// How often somebody was killed in the loop's place, which is told as any other result is.
+    #[must_use]
+    pub fn stood_in(&self) -> u64 {
+        self.stood_in.load(Ordering::Acquire)
     }
 
     /// What an operator should know of the threads, if anything; the same words for as long as nothing changes.
@@ -123,10 +130,11 @@ pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::R
         seat.spares().push_back(take_over);
     }
     seat.hand_over();
+    let stood_in = Arc::clone(&seat.stood_in);
     let told = results.clone();
     crate::threads::spawn("ebb-ladder", move || run_slow(crew.slow, &slow_inbox, &told))?;
     let watchdog = watchdog::guard(standby, seat, quick_jobs.clone(), releaser.clone(), results)?;
-    Ok(Jobs { quick: quick_jobs, slow: slow_jobs, watchdog, releaser })
+    Ok(Jobs { quick: quick_jobs, slow: slow_jobs, watchdog, releaser, stood_in })
 }
 
 /// A thread that can kill.
@@ -180,6 +188,7 @@ impl Killer {
                     post.end();
                     self.seat.stands_in.store(false, Ordering::Release);
                     if let Some(acted) = acted {
+                        self.seat.stood_in.fetch_add(1, Ordering::AcqRel);
                         self.tell(acted);
                     }
                 }

@@ -54,6 +54,9 @@ impl Agent {
     /// Takes in what became of a job.
     pub(super) fn on_acted(&mut self, acted: &Acted) {
         let mut name = self.names.remove(&acted.job.number);
+        if acted.by_watchdog {
+            self.stood_in = self.jobs.stood_in();
+        }
         if acted.by_watchdog || name.is_none() {
             // The loop gave no such job, or heard of it when its thread hung: it has kept no name of it.
             name = self.state.key_of(&acted.job.target);

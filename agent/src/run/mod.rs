@@ -205,6 +205,8 @@ struct Agent {
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
     standby: Arc<Standby>,
+    /// Kills of the watchdog that are known here.
+    stood_in: u64,
     arming: Option<Arming>,
     reporter: Reporter,
     queue: Queue,
@@ -382,6 +384,7 @@ impl Agent {
             job_number: 0,
             names: BTreeMap::new(),
             standby,
+            stood_in: 0,
             arming,
             reporter,
             queue,

@@ -31,6 +31,11 @@ impl Agent {
             extent = Extent::Quick;
             (snapshot, plan, next) = self.decide_on(at, extent);
         }
+        // Who was killed while this was decided is in it as if nothing had happened: whether anybody else has to go shows once that is taken in.
+        if plan.evictions().next().is_some() && self.was_overtaken() {
+            self.wake_at = Some(at);
+            return;
+        }
         self.has_decided(extent, at);
         self.state.forget_oom_kills();
         let before = std::mem::replace(&mut self.history, next);
@@ -82,6 +87,12 @@ impl Agent {
             let plan = plan.clone();
             episode.keep(|| Decision { config: None, snapshot, history: before, plan });
         }
+    }
+
+    /// Whether the watchdog has killed somebody of whom the loop has not been told; once for each, so that a result that is lost stops nobody.
+    fn was_overtaken(&mut self) -> bool {
+        let stood_in = self.jobs.stood_in();
+        std::mem::replace(&mut self.stood_in, stood_in) != stood_in
     }
 
     /// Finds out what thresholds are as the present configuration has them: one on disk may be a part of a filesystem, and is a number only once its size is known.

@@ -81,13 +81,14 @@ fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
     let (_procs, crew) = crew(quick);
     let (results, mut told) = tokio::sync::mpsc::channel(8);
     let standby = Arc::new(Standby::default());
-    let _jobs = start(crew, Arc::clone(&standby), results).unwrap();
+    let jobs = start(crew, Arc::clone(&standby), results).unwrap();
     let gone = Target::Process { pid: i32::MAX, start: 1 };
     standby.leave(Some(LastResort { need: NEED, targets: vec![gone, hog.clone(), other] }));
     standby.beat(Duration::ZERO);
     // And is never heard of again.
     let acted = told.blocking_recv().unwrap();
     assert!(acted.by_watchdog && acted.result.is_ok(), "{acted:?}");
+    assert_eq!(jobs.stood_in(), 1, "the loop can see it before it is told");
     assert_eq!(acted.job.target, hog);
     assert_eq!(hog_child.wait().unwrap().signal(), Some(libc::SIGKILL));
     assert!(other_child.try_wait().unwrap().is_none(), "one at a time");
