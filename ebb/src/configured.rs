@@ -52,7 +52,7 @@ impl ConfigArgs {
     pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
         if self.config.is_some() && self.kubelet_config.is_some() && self.beside.is_none() {
             return Err(Failure::Input(anyhow!(
-                "--kubelet-config beside --config: only `ebb run` and `ebb check` with --kubernetes hold the two against each other; give one of them"
+                "--kubelet-config beside --config: only `ebb run`, `ebb check` and `ebb explain pod/NAME` with --kubernetes hold the two against each other; give one of them"
             )));
         }
         let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;

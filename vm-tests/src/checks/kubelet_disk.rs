@@ -8,13 +8,26 @@ use crate::checks::disk::{LINE, MIB, STAY, WAYS, Watch, Way, evicted};
 use crate::checks::kubelet::{containers, idle_pods};
 use crate::checks::kubernetes::{condition_and_taint_of, evicts, is_about, on_a_node};
 use crate::containerd::{GATE, SOCKET, SOON, Store, open_gate};
-use crate::kube::{Kube, PodSpec};
+use crate::kube::{ApiPod, Kube, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{runner, wait};
 use anyhow::{Context as _, Result, ensure};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 10;
+
+/// No image is removed: what a writer leaves is all that there is to get back.
+fn thresholds() -> String {
+    format!(
+        "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nevictionHard:\n  nodefs.available: \"{LINE}\"\n  memory.available: 20Mi\n"
+    )
+}
+
+/// A pod that writes by `script` once its gate is open.
+fn run_writer(kube: &Kube, name: &str, script: &str) -> Result<ApiPod> {
+    let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
+    kube.run(&PodSpec { name, command: &["/bin/sh", "-c", &text], empty_dirs: &["data"] })
+}
 
 /// Ten rounds of each way to fill it.
 pub(crate) fn filled(test: &TestContext) -> Result<Outcome> {
@@ -31,11 +44,8 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
     Store::drop_ballast()?;
     let idle = idle_pods(kube)?;
     let before = containers(kube, &idle)?;
-    let fields = format!(
-        "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nevictionHard:\n  nodefs.available: \"{LINE}\"\n  memory.available: 20Mi\n"
-    );
     let settings = Settings {
-        thresholds: &fields,
+        thresholds: &thresholds(),
         arguments: &["--enforce", "--cri", SOCKET, "--node-fs", "/var/lib/kubelet"],
         own: "  mode: kubernetes\n  memoryAvailable: memAvailable\n",
         ..Settings::default()
@@ -50,9 +60,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
         let mut least = u64::MAX;
         for round in 0..ROUNDS {
             let name = format!("w-{number}-{round}");
-            let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
-            let command = &["/bin/sh", "-c", &text];
-            let pod = kube.run(&PodSpec { name: &name, command, empty_dirs: &["data"] })?;
+            let pod = run_writer(kube, &name, script)?;
             let id = kube.container_id(&pod)?.with_context(|| format!("{name} does not run"))?;
             let recovered = count(&mut agent, "pressureRelieved");
             let watch = Watch::start();
@@ -89,9 +97,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Connected to the API server, each way once: who fills the disk goes before it is full, its object too, it is told once, and the Node says so as long as it is short.
 pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
-    let fields = format!(
-        "imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 99\nevictionHard:\n  nodefs.available: \"{LINE}\"\n  memory.available: 20Mi\nevictionPressureTransitionPeriod: 5s\n"
-    );
+    let fields = thresholds() + "evictionPressureTransitionPeriod: 5s\n";
     let played = on_a_node(test, &fields, |test, kube, agent| {
         for (number, way) in WAYS.iter().enumerate() {
             Store::drop_ballast()?;
@@ -112,9 +118,7 @@ fn one_way(
 ) -> Result<()> {
     let says = |node| condition_and_taint_of(&node, "EbbDiskPressure", "ebb.dev/disk-pressure");
     Store::leave(LINE + above)?;
-    let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
-    let command = &["/bin/sh", "-c", &text];
-    let pod = kube.run(&PodSpec { name, command, empty_dirs: &["data"] })?;
+    let pod = run_writer(kube, name, script)?;
     let relieved = count(agent, "pressureRelieved");
     let watch = Watch::start();
     open_gate(name)?;

@@ -206,9 +206,9 @@ pub struct Options {
     pub count_terminating: bool,
     /// Honour `prefer` and `avoid`.
     pub preferences: bool,
-    /// Do not evict two replicas of one owner in a pass while there is another candidate.
+    /// Do not evict two replicas of one owner in a pass while there is another candidate. On beside an API server (`--kubernetes`), where the file does not say.
     pub spread_owners: bool,
-    /// Skip workloads whose disruption budget allows no disruption; below a hard threshold as long as there is another choice.
+    /// Skip workloads whose disruption budget allows no disruption; below a hard threshold as long as there is another choice. On beside an API server (`--kubernetes`), where the file does not say.
     pub disruption_budgets: bool,
     /// Below a threshold on disk, evict the workload that fills the filesystem, and none whose usage has not been measured since the threshold was crossed.
     #[cfg_attr(feature = "json", serde(default))]
