@@ -2,6 +2,7 @@
 
 use super::Failure;
 use anyhow::{Context as _, anyhow};
+use ebb_agent::sense::process::status_bytes;
 use ebb_http::Answer;
 use ebb_journal::metrics::Metrics;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -85,9 +86,7 @@ fn write_own(out: &mut String) {
 /// Bytes that are resident, unless that cannot be read.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    status_bytes(&status, "VmRSS:")
 }
 
 #[cfg(test)]

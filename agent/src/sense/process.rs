@@ -85,8 +85,18 @@ pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
 #[must_use]
 pub fn anonymous_memory(proc: &Path, pid: i32) -> Option<u64> {
     let text = read_once(&proc.join(pid.to_string()).join("status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    status_bytes(&text, "RssAnon:")
+}
+
+/// What `/proc/PID/status` says behind `name`, which ends in a colon.
+pub(super) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// The same of a size, in bytes.
+#[must_use]
+pub fn status_bytes(status: &str, name: &str) -> Option<u64> {
+    let kib: u64 = status_field(status, name)?.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 

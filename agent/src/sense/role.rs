@@ -10,7 +10,7 @@
 use super::cgroup::Cgroup;
 use super::custody::Custody;
 use super::file::read_once;
-use super::process::{Process, oom_score_adj};
+use super::process::{Process, oom_score_adj, status_field};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
@@ -79,16 +79,12 @@ impl Role {
 
 /// Whether real, effective, saved and filesystem user ids are all root's: a set-user-id program has kept its caller's.
 fn is_roots(status: &str) -> bool {
-    field(status, "Uid:").is_some_and(|ids| ids.split_ascii_whitespace().all(|id| id == "0"))
+    status_field(status, "Uid:").is_some_and(|ids| ids.split_ascii_whitespace().all(|id| id == "0"))
 }
 
 /// Whether its pid namespace is the one that this procfs shows; each namespace below adds a number.
 fn is_in_our_pid_namespace(status: &str) -> bool {
-    field(status, "NSpid:").is_none_or(|pids| pids.split_ascii_whitespace().count() == 1)
-}
-
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name))
+    status_field(status, "NSpid:").is_none_or(|pids| pids.split_ascii_whitespace().count() == 1)
 }
 
 /// Whether the program behind `exe` has a daemon's name and could be written by root only; `None` when that may not be read.

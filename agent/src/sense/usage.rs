@@ -22,8 +22,10 @@ use std::time::Duration;
 /// Entries of one directory in a round.
 const SHARE: u64 = 50_000;
 
-/// Walks that wait for the next round; each keeps its directories open, and of one that is deep nothing is kept.
+/// Walks that wait for the next round.
 const WAITING: usize = 4;
+
+/// Directories that one of them may have open, one in the other; a walk that is deeper begins anew.
 const SHALLOW: usize = 32;
 
 /// After this long what was counted stands for a directory of which nothing was known.
