@@ -24,7 +24,7 @@ mod worker;
 pub use ebb_journal::{Job, Method, Mode, Need, NotDone, Payload, Refusal, Rung, Step, Target};
 pub use kill::Ended;
 pub use self_protection::protect;
-pub use standby::{LastResort, Standby};
+pub use standby::{Candidate, LastResort, Standby};
 pub use victim::members;
 pub use worker::{Crew, Jobs, start};
 

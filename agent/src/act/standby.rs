@@ -24,7 +24,16 @@ pub struct LastResort {
     /// What must be true of the node.
     pub need: Need,
     /// Whom to end, first one first.
-    pub targets: Vec<Target>,
+    pub candidates: Vec<Candidate>,
+}
+
+/// One of whom to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Who it is.
+    pub target: Target,
+    /// Its processes may have been moved to another cgroup by whoever its tree was handed to: that it is gone does not say that what it held is.
+    pub may_move: bool,
 }
 
 /// Shared by the loop, which writes it, and the watchdog, which reads it.
@@ -44,7 +53,7 @@ impl Standby {
     /// Leaves the policy's latest ranking.
     pub fn leave(&self, mut last_resort: Option<LastResort>) {
         if let Some(resort) = &mut last_resort {
-            resort.targets.truncate(CANDIDATES);
+            resort.candidates.truncate(CANDIDATES);
         }
         *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
     }
@@ -92,7 +101,8 @@ mod tests {
 
     fn resort() -> LastResort {
         let target = Target::Process { pid: 1, start: 0 };
-        LastResort { need: Need::MemoryBelow { bytes: 1 }, targets: vec![target; 40] }
+        let candidates = vec![Candidate { target, may_move: false }; 40];
+        LastResort { need: Need::MemoryBelow { bytes: 1 }, candidates }
     }
 
     #[test]
@@ -105,7 +115,7 @@ mod tests {
         assert_eq!(standby.overdue(due), None);
         let (word, kept) = standby.overdue(due.plus(PATIENCE)).unwrap();
         assert_eq!(word, due);
-        assert_eq!(kept.targets.len(), CANDIDATES);
+        assert_eq!(kept.candidates.len(), CANDIDATES);
     }
 
     #[test]

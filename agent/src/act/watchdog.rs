@@ -6,7 +6,7 @@
 
 use super::release::Releaser;
 use super::seat::{Order, Seat, hung};
-use super::standby::{LOOK_EVERY, LastResort, Standby};
+use super::standby::{Candidate, LOOK_EVERY, LastResort, Standby};
 use super::{Acted, Actor, Job, NotDone, Refusal, Step, Target};
 use crate::clock::Boot;
 use std::io;
@@ -88,13 +88,13 @@ pub(super) fn guard(
 /// Kills the first candidate that can be killed, in place of the loop; `None` when none could, or none need be.
 ///
 /// A candidate that is exiting is as good as killed: nobody behind it goes for memory that is on its way back. `awaited` is
-/// that one, and since when it is waited for.
+/// that one, and since when it is waited for. Nor does anybody go behind one that may have moved rather than ended.
 pub(super) fn stand_in(
     resort: &LastResort,
     actor: &mut Actor,
     awaited: &mut Option<(Target, Boot)>,
 ) -> Option<Acted> {
-    for (target, number) in resort.targets.iter().zip(1..) {
+    for (Candidate { target, may_move }, number) in resort.candidates.iter().zip(1..) {
         let job = Job {
             number: u64::MAX / 2 + number,
             target: target.clone(),
@@ -117,6 +117,14 @@ pub(super) fn stand_in(
                 if now.since(*since) < EXIT_PATIENCE {
                     return None;
                 }
+            }
+            // The memory is still out, and may be held by the same processes in a cgroup that only the loop would find. The kernel's OOM killer goes by processes.
+            Err(NotDone::Refused(Refusal::Gone)) if *may_move => {
+                tracing::error!(
+                    ?target,
+                    "the loop is stuck, and who was to be killed may have moved: nobody is killed in its place"
+                );
+                return None;
             }
             Err(_) => {}
         }

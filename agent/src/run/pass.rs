@@ -4,7 +4,7 @@ use super::Agent;
 use super::episode::Episode;
 use super::status::RANKED;
 use super::watch::{Watch, also, need};
-use crate::act::{LastResort, Mode, Need, Rung, Step, Target};
+use crate::act::{Candidate, LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::state::Extent;
 use ebb_journal::incident::Decision;
@@ -268,9 +268,14 @@ impl Agent {
         let need = hard.and_then(super::Watch::hard_need)?;
         let signal = Signal::MemoryAvailable;
         let ranked = last_resort(snapshot, &self.policy.limits, &self.history, signal).into_iter();
-        let (keys, targets): (Vec<_>, Vec<_>) =
-            ranked.filter_map(|key| self.state.target(&key).map(|t| (key, t))).take(RANKED).unzip();
-        (!keys.is_empty()).then_some((LastResort { need, targets }, keys))
+        let candidate = |key: WorkloadKey| {
+            let target = self.state.target(&key)?;
+            let may_move = self.state.is_handed_over(&target);
+            Some((key, Candidate { target, may_move }))
+        };
+        let (keys, candidates): (Vec<_>, Vec<_>) =
+            ranked.filter_map(candidate).take(RANKED).unzip();
+        (!keys.is_empty()).then_some((LastResort { need, candidates }, keys))
     }
 
     fn tell_of_local_pressure(&mut self, plan: &Plan) {

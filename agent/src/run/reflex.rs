@@ -82,7 +82,7 @@ impl Agent {
                 }
                 _ => return None,
             };
-            Some((bytes, resort.targets.first()?, key))
+            Some((bytes, &resort.candidates.first()?.target, key))
         });
         let result = match first {
             Some((line, target, key)) => {

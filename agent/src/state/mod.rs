@@ -44,7 +44,7 @@ use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
-use moved::Moved;
+use moved::{Found, Moved};
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
@@ -324,9 +324,7 @@ impl NodeState {
 
     fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
         if self.tree_read.is_none_or(|at| now.since(at) > self.tree_max_age(depth)) {
-            let begun = Boot::now();
-            self.tree = Tree::scan(&self.roots.cgroup)?;
-            (self.tree_read, self.tree_took) = (Some(now), Boot::now().since(begun));
+            self.read_tree(now)?;
         }
         self.follow_workloads();
         self.judge_again(now);
@@ -357,7 +355,32 @@ impl NodeState {
             }
         }
         self.forget_the_gone();
-        self.moved.look(now, &self.cgroups, &self.roots);
+        if self.moved.look(now, &self.cgroups, &self.roots) == Found::NotAll {
+            self.look_for_the_moving(now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the tree again, as somebody may have moved into a new cgroup since: the innocent would be chosen for what nobody is found to hold. It takes no larger a part of a core than reading the tree otherwise.
+    fn look_for_the_moving(&mut self, now: Boot) -> io::Result<()> {
+        let may_be_read = (self.tree_took * TREE_SHARE).min(TREE_MAX_AGE);
+        if self.tree_read.is_some_and(|at| now.since(at) < may_be_read) {
+            return Ok(());
+        }
+        self.read_tree(now)?;
+        self.follow_workloads();
+        for tracked in self.cgroups.values_mut().filter(|tracked| tracked.current().is_none()) {
+            tracked.read(&mut self.buffer);
+        }
+        self.moved.forget_answers();
+        let _ = self.moved.look(now, &self.cgroups, &self.roots);
+        Ok(())
+    }
+
+    fn read_tree(&mut self, now: Boot) -> io::Result<()> {
+        let begun = Boot::now();
+        self.tree = Tree::scan(&self.roots.cgroup)?;
+        (self.tree_read, self.tree_took) = (Some(now), Boot::now().since(begun));
         Ok(())
     }
 
@@ -645,6 +668,13 @@ impl NodeState {
             }
             target => Some(target),
         }
+    }
+
+    /// Whether `target` is a cgroup in a tree that was handed to somebody, who may move processes in it at will.
+    #[must_use]
+    pub fn is_handed_over(&self, target: &Target) -> bool {
+        let Target::Cgroup { id, .. } = target else { return false };
+        self.cgroups.get(id).is_some_and(|tracked| tracked.is_handed_over)
     }
 
     /// The cgroups of the containers of the pod `uid` that run, listed or not.

@@ -7,7 +7,7 @@
 //! ```
 //! Whoever was handed a tree moves processes in it at will, and the cgroup that they have left may be removed: what was charged to it is its parent's then.
 //! So what such a tree has, less what its workloads have, is held by processes that have moved. Where that is more than any session leaves behind, the processes are asked what they hold.
-//! Where there are more of them than can be asked, whoever was not asked counts as having all that is left: its owner hides among what is its own.
+//! Where there are more of them than can be asked, or some came since, whoever was not asked counts as having all that is left: its owner hides among what is its own.
 
 use super::tracked::Tracked;
 use crate::clock::Boot;
@@ -27,15 +27,24 @@ const SHARE: u64 = 10;
 /// Processes that are asked at once.
 const ASKED: usize = 2048;
 
-/// How long what they said stands.
-const STANDS_FOR: Duration = Duration::from_millis(100);
+/// What they said stands for so many times as long as it took to ask them: the part of one core that it may take is one in this many.
+const STANDS_FOR: u32 = 10;
 
 /// Who was found to have memory that is charged elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     /// Bytes by the id of the cgroup.
     bytes: BTreeMap<u64, u64>,
-    asked: Option<Boot>,
+    answers: Option<Answers>,
+}
+
+/// What processes said when they were asked last.
+#[derive(Debug)]
+struct Answers {
+    at: Boot,
+    took: Duration,
+    /// What those of a cgroup hold beyond what is charged to it, in bytes, by its id; `None`: not all of them were asked.
+    excess: BTreeMap<u64, Option<u64>>,
 }
 
 /// What one workload's processes hold beyond what is charged to it.
@@ -46,6 +55,16 @@ struct Excess {
     bytes: Option<u64>,
 }
 
+/// Whether it is known who holds what a tree has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Found {
+    /// All of it, as far as it matters.
+    All,
+    /// Somebody was on the way from one cgroup to another while they were read, or it is held by no process.
+    NotAll,
+}
+
 impl Moved {
     /// What the workload `id` has in other cgroups, in bytes.
     pub(super) fn of(&self, id: u64) -> u64 {
@@ -53,86 +72,144 @@ impl Moved {
     }
 
     /// Looks at the trees that were handed over, once their workloads were read.
-    pub(super) fn look(&mut self, now: Boot, cgroups: &BTreeMap<u64, Tracked>, roots: &Roots) {
+    pub(super) fn look(
+        &mut self,
+        now: Boot,
+        cgroups: &BTreeMap<u64, Tracked>,
+        roots: &Roots,
+    ) -> Found {
         let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
         for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
             trees.entry(&tracked.named).or_default().push(tracked);
         }
-        let hiding: Vec<_> = trees
+        let short: Vec<_> = trees
             .into_iter()
-            .filter_map(|(tree, own)| Some((missing(&roots.cgroup.join(tree), &own)?, own)))
+            .filter_map(|(tree, own)| Some((Missing::of(&roots.cgroup.join(tree), &own)?, own)))
             .collect();
-        if hiding.is_empty() {
+        if short.is_empty() {
             *self = Self::default();
-            return;
+            return Found::All;
         }
-        if self.asked.is_some_and(|at| now.since(at) < STANDS_FOR) {
-            return;
-        }
-        let mut left = ASKED;
-        let found = hiding.iter().flat_map(|(missing, own)| {
-            let held = own.iter().map(|tracked| excess(tracked, &roots.proc, &mut left)).collect();
-            share(*missing, held)
+        let last = self.answers.take();
+        let last = last.filter(|last| now.since(last.at) < last.took * STANDS_FOR);
+        let is_new = last.is_none();
+        let answers = last.unwrap_or_else(|| {
+            Answers::ask(now, short.iter().flat_map(|(_, own)| own.iter().copied()), &roots.proc)
         });
-        (self.bytes, self.asked) = (found.collect(), Some(now));
+        self.bytes.clear();
+        let mut found = Found::All;
+        for (missing, own) in &short {
+            let runs = own.iter().filter(|tracked| tracked.populated_anon().is_some());
+            // Whoever came since they were asked has not been asked.
+            let mut held: Vec<_> = runs.map(|tracked| answers.of(tracked.cgroup.id())).collect();
+            let (mut bytes, left) = share(missing.bytes, &mut held);
+            if missing.is_worth_a_question(left) && is_new {
+                found = Found::NotAll;
+            } else if missing.is_worth_a_question(left) {
+                // Somebody has moved on since.
+                held.iter_mut().for_each(|excess| excess.bytes = None);
+                (bytes, _) = share(missing.bytes, &mut held);
+            }
+            self.bytes.extend(bytes);
+        }
+        self.answers = Some(answers);
+        found
+    }
+
+    /// Has processes asked again with the next look, however long ago they were.
+    pub(super) fn forget_answers(&mut self) {
+        self.answers = None;
     }
 }
 
-/// Anonymous memory of a tree that none of its workloads has, if it is worth a question.
-fn missing(tree: &Path, own: &[&Tracked]) -> Option<u64> {
-    let stat = read_once(&tree.join("memory.stat")).ok()?;
-    let all = keyed(&stat, "anon")?;
-    let charged: u64 = own.iter().filter_map(|tracked| tracked.populated_anon()).sum();
-    let missing = all.saturating_sub(charged);
-    (missing >= NOTABLE && missing >= all / SHARE).then_some(missing)
+impl Answers {
+    fn ask<'a>(now: Boot, all: impl Iterator<Item = &'a Tracked>, proc: &Path) -> Self {
+        let begun = Boot::now();
+        let mut left = ASKED;
+        let excess = all.map(|tracked| (tracked.cgroup.id(), excess(tracked, proc, &mut left)));
+        let excess = excess.collect();
+        Self { at: now, took: Boot::now().since(begun), excess }
+    }
+
+    fn of(&self, id: u64) -> Excess {
+        Excess { id, bytes: self.excess.get(&id).copied().flatten() }
+    }
 }
 
-fn excess(tracked: &Tracked, proc: &Path, left: &mut usize) -> Excess {
+/// Anonymous memory of a tree that none of its workloads has.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    bytes: u64,
+    /// What the tree has in all.
+    all: u64,
+}
+
+impl Missing {
+    /// That of `tree` with the workloads `own`, if it is worth a question.
+    fn of(tree: &Path, own: &[&Tracked]) -> Option<Self> {
+        let stat = read_once(&tree.join("memory.stat")).ok()?;
+        let all = keyed(&stat, "anon")?;
+        let charged: u64 = own.iter().filter_map(|tracked| tracked.populated_anon()).sum();
+        let missing = Self { bytes: all.saturating_sub(charged), all };
+        missing.is_worth_a_question(missing.bytes).then_some(missing)
+    }
+
+    fn is_worth_a_question(&self, bytes: u64) -> bool {
+        bytes >= NOTABLE && bytes >= self.all / SHARE
+    }
+}
+
+/// What the processes of a workload hold beyond what is charged to it, in bytes; `None` when not all of them are among the `left` that may be asked.
+fn excess(tracked: &Tracked, proc: &Path, left: &mut usize) -> Option<u64> {
     let pids = tracked.cgroup.processes(left.saturating_add(1));
     let is_whole = pids.len() <= *left;
     *left = left.saturating_sub(pids.len());
     let held = || pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum::<u64>();
-    let charged = tracked.populated_anon().unwrap_or(0);
-    Excess { id: tracked.cgroup.id(), bytes: is_whole.then(|| held().saturating_sub(charged)) }
+    is_whole.then(|| held().saturating_sub(tracked.populated_anon().unwrap_or(0)))
 }
 
-/// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them.
-fn share(missing: u64, mut held: Vec<Excess>) -> Vec<(u64, u64)> {
+/// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.
+fn share(missing: u64, held: &mut [Excess]) -> (Vec<(u64, u64)>, u64) {
     held.sort_by_key(|excess| std::cmp::Reverse(excess.bytes.unwrap_or(0)));
     let mut left = missing;
     let mut found = Vec::new();
-    for Excess { id, bytes } in &held {
+    for Excess { id, bytes } in &*held {
         let bytes = bytes.unwrap_or(0).min(left);
         left -= bytes;
         found.push((*id, bytes));
     }
     let unasked = held.iter().filter(|excess| excess.bytes.is_none());
-    found.extend(unasked.map(|excess| (excess.id, left)));
+    let may_have = left;
+    for excess in unasked {
+        found.push((excess.id, may_have));
+        left = 0;
+    }
     found.retain(|(_, bytes)| *bytes > 0);
-    found
+    (found, left)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shared(missing: u64, held: &[(u64, Option<u64>)]) -> Vec<(u64, u64)> {
-        share(missing, held.iter().map(|&(id, bytes)| Excess { id, bytes }).collect())
+    fn shared(missing: u64, held: &[(u64, Option<u64>)]) -> (Vec<(u64, u64)>, u64) {
+        let mut held: Vec<_> = held.iter().map(|&(id, bytes)| Excess { id, bytes }).collect();
+        share(missing, &mut held)
     }
 
     #[test]
     fn whoever_holds_what_is_missing_has_it_and_all_together_no_more() {
-        assert_eq!(shared(100, &[(1, Some(0)), (2, Some(90))]), [(2, 90)]);
+        assert_eq!(shared(100, &[(1, Some(0)), (2, Some(90))]), (vec![(2, 90)], 10));
         // Two processes that share their memory.
-        assert_eq!(shared(100, &[(1, Some(80)), (2, Some(90))]), [(2, 90), (1, 10)]);
+        assert_eq!(shared(100, &[(1, Some(80)), (2, Some(90))]), (vec![(2, 90), (1, 10)], 0));
     }
 
     #[test]
     fn whoever_was_not_asked_may_have_all_that_is_left() {
         assert_eq!(
             shared(100, &[(1, Some(30)), (2, None), (3, None)]),
-            [(1, 30), (2, 70), (3, 70)]
+            (vec![(1, 30), (2, 70), (3, 70)], 0)
         );
-        assert_eq!(shared(100, &[(1, Some(120)), (2, None)]), [(1, 100)]);
+        assert_eq!(shared(100, &[(1, Some(120)), (2, None)]), (vec![(1, 100)], 0));
     }
 }

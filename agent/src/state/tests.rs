@@ -130,6 +130,91 @@ fn what_is_removed_is_forgotten_at_once_and_cannot_be_a_target() {
     assert!(names(&state).is_empty());
 }
 
+/// What `name` uses of memory, in MiB, as policy sees it.
+fn mib_of(state: &NodeState, name: &str) -> Option<u64> {
+    let snapshot = state.snapshot(Boot::now());
+    let workload = snapshot.workloads.iter().find(|workload| workload.key.name.ends_with(name))?;
+    let stats = workload.stats.as_ref().filter(|_| workload.protected.is_none())?;
+    Some(stats.memory?.usage? >> 20)
+}
+
+/// A user's tree in which 500 MiB are charged to no workload, and the process that has them is in one of two.
+struct Moving {
+    fake: Fake,
+    state: NodeState,
+}
+
+impl Moving {
+    const TREE: &str = "user.slice/user-1000.slice/user@1000.service";
+    const PID: i32 = 4_194_306;
+
+    fn new() -> Self {
+        let fake = Fake::new();
+        fake.add("apps/innocent", 30 << 20);
+        let tree = Self::TREE;
+        let status = format!("Name:\tleak\nRssAnon:\t {} kB\n", 500 << 10);
+        let proc = fake.roots().proc.join(Self::PID.to_string());
+        fs::create_dir(&proc).unwrap();
+        fs::write(proc.join("status"), status).unwrap();
+        for name in ["a.scope", "b.scope"] {
+            Self::add(&fake, name);
+        }
+        let dir = fake.roots().cgroup.join(tree);
+        fs::write(dir.join("memory.stat"), format!("anon {}\n", 500_u64 << 20)).unwrap();
+        fs::write(dir.join("cgroup.procs"), "").unwrap();
+        Self::put(&fake, "a.scope", true);
+        let state = fake.state(&Patterns::default());
+        Self { fake, state }
+    }
+
+    fn add(fake: &Fake, name: &str) {
+        let path = format!("{}/{name}", Self::TREE);
+        fake.add(&path, 1 << 20);
+        fs::write(fake.roots().cgroup.join(path).join("memory.stat"), "anon 1048576\n").unwrap();
+        Self::put(fake, name, false);
+    }
+
+    fn put(fake: &Fake, name: &str, is_in_it: bool) {
+        let dir = fake.roots().cgroup.join(Self::TREE).join(name);
+        let (procs, populated) =
+            if is_in_it { (Self::PID.to_string(), 1) } else { (String::new(), 0) };
+        fs::write(dir.join("cgroup.procs"), procs).unwrap();
+        fs::write(dir.join("cgroup.events"), format!("populated {populated}\n")).unwrap();
+    }
+
+    /// Moves the process, and reads so long after it was asked.
+    fn to(&mut self, from: &str, to: &str, later: Duration) {
+        Self::put(&self.fake, from, false);
+        Self::put(&self.fake, to, true);
+        let now = self.state.sampled().unwrap().plus(later);
+        self.state.sample(now, Depth::Memory).unwrap();
+    }
+}
+
+#[test]
+fn memory_follows_who_moves_however_soon_after_it_was_asked() {
+    let mut moving = Moving::new();
+    assert_eq!(mib_of(&moving.state, "a.scope"), Some(500));
+    let to = moving.fake.roots().cgroup.join(Moving::TREE).join("b.scope");
+    let id = crate::sense::cgroup::id_at(&to).unwrap();
+    let path = format!("/{}/b.scope", Moving::TREE);
+    Moving::put(&moving.fake, "b.scope", true);
+    moving.state.observe_kernel(&event(CgroupChange::Created, id, Some(&path)));
+    moving.to("a.scope", "b.scope", Duration::ZERO);
+    assert_eq!(mib_of(&moving.state, "b.scope"), Some(500));
+    assert_eq!(mib_of(&moving.state, "a.scope"), None, "nothing runs in it");
+    assert_eq!(mib_of(&moving.state, "innocent"), Some(30));
+}
+
+#[test]
+fn memory_is_looked_for_in_a_cgroup_that_nobody_has_told_of_yet() {
+    let mut moving = Moving::new();
+    moving.state.tree_events_are_live(true);
+    Moving::add(&moving.fake, "new.scope");
+    moving.to("a.scope", "new.scope", Duration::from_secs(1));
+    assert_eq!(mib_of(&moving.state, "new.scope"), Some(500));
+}
+
 #[test]
 fn after_a_loss_the_tree_is_read_again() {
     let fake = Fake::new();

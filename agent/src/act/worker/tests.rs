@@ -8,7 +8,7 @@ use super::super::victim::Victim;
 use super::super::{Method, Mode, Need};
 use super::*;
 use crate::act::NotDone;
-use crate::act::standby::LastResort;
+use crate::act::standby::{Candidate, LastResort};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Mutex;
@@ -44,6 +44,11 @@ fn crew(quick: Actor) -> (Vec<tempfile::TempDir>, Crew) {
 
 fn job(number: u64, target: &Target) -> Job {
     Job { number, target: target.clone(), step: Step::Kill, need: Some(NEED) }
+}
+
+fn left<const N: usize>(need: Need, targets: [Target; N]) -> LastResort {
+    let candidates = targets.map(|target| Candidate { target, may_move: false }).into();
+    LastResort { need, candidates }
 }
 
 #[test]
@@ -83,7 +88,7 @@ fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
     let standby = Arc::new(Standby::default());
     let jobs = start(crew, Arc::clone(&standby), results).unwrap();
     let gone = Target::Process { pid: i32::MAX, start: 1 };
-    standby.leave(Some(LastResort { need: NEED, targets: vec![gone, hog.clone(), other] }));
+    standby.leave(Some(left(NEED, [gone, hog.clone(), other])));
     standby.beat(Duration::ZERO);
     // And is never heard of again.
     let acted = told.blocking_recv().unwrap();
@@ -99,16 +104,30 @@ fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
 #[test]
 fn nobody_is_killed_in_place_of_a_stuck_loop_without_need() {
     let (mut child, target) = sleeper();
-    let resort = LastResort { need: NEED, targets: vec![target.clone()] };
+    let resort = left(NEED, [target.clone()]);
     let (_proc, mut plenty) = actor(PLENTY, Mode::Enforce);
     assert!(watchdog::stand_in(&resort, &mut plenty, &mut None).is_none());
     let (_proc, mut unknown) = actor("MemTotal: 1000 kB\n", Mode::Enforce);
     assert!(watchdog::stand_in(&resort, &mut unknown, &mut None).is_none());
     assert!(child.try_wait().unwrap().is_none());
     let (_proc, mut little) = actor(LITTLE, Mode::Enforce);
-    let none = LastResort { need: Need::MemoryBelow { bytes: 1 }, targets: vec![target] };
+    let none = left(Need::MemoryBelow { bytes: 1 }, [target]);
     assert!(watchdog::stand_in(&none, &mut little, &mut None).is_none());
     end(child);
+}
+
+#[test]
+fn nobody_is_killed_in_place_of_a_stuck_loop_behind_one_that_may_have_moved() {
+    let (mut child, innocent) = sleeper();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let gone = Target::Process { pid: i32::MAX, start: 1 };
+    let mut resort = left(NEED, [gone, innocent]);
+    resort.candidates[0].may_move = true;
+    assert!(watchdog::stand_in(&resort, &mut actor, &mut None).is_none());
+    assert!(child.try_wait().unwrap().is_none());
+    resort.candidates[0].may_move = false;
+    assert!(watchdog::stand_in(&resort, &mut actor, &mut None).is_some());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
 }
 
 #[test]
@@ -120,7 +139,7 @@ fn nobody_goes_in_place_of_an_exiting_candidate_until_that_takes_too_long() {
     let id = dir.path().metadata().unwrap().ino();
     let exiting = Target::Cgroup { id, path: dir.path().to_owned() };
     let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
-    let resort = LastResort { need: NEED, targets: vec![exiting.clone(), second.clone()] };
+    let resort = left(NEED, [exiting.clone(), second.clone()]);
     let mut awaited = None;
     for _ in 0..2 {
         assert!(watchdog::stand_in(&resort, &mut actor, &mut awaited).is_none());
