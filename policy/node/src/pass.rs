@@ -77,7 +77,6 @@ impl Pass<'_, '_> {
             }
             Wait::ForGrace(waiting) => Some(waiting),
         };
-        let disk_waits = self.disk_waits();
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
             Err(error) => {
@@ -94,6 +93,7 @@ impl Pass<'_, '_> {
         let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
         let all = pressure::in_force(limits, tells_swap, layout, passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);
+        let disk_waits = self.disk_waits(&thresholds, &observations);
         let continued = self.continued(&thresholds, &observations);
         self.history.layout = layout;
         self.history.passes = self.history.passes.saturating_add(1).min(2);
@@ -192,13 +192,17 @@ impl Pass<'_, '_> {
     /// Whether thresholds on disk are left alone, because what is dead of the last victims for want of disk has not been removed yet.
     ///
     /// All others go on: the kubelet's memory notifiers do not wait either.
-    fn disk_waits(&mut self) -> bool {
+    /// Where who fills the disk is looked for, the wait is over once what has come back was enough: what the disk is short of after that, somebody else has taken.
+    fn disk_waits(&mut self, thresholds: &[Threshold], observations: &Observations) -> bool {
         let Some(waiting) = self.history.waiting_for_disk.take() else { return false };
         let has_remains =
             |workload: &Workload| workload.termination.is_some() && waiting.has(workload);
-        let still_there =
-            self.still_runs(&waiting) || self.snapshot.workloads.iter().any(has_remains);
-        let waits = still_there && self.snapshot.taken_at < waiting.until;
+        let runs = self.still_runs(&waiting);
+        let still_there = runs || self.snapshot.workloads.iter().any(has_remains);
+        let has_sufficed = !runs
+            && self.limits.options().disk_attribution
+            && is_disk_plentiful(thresholds, observations);
+        let waits = still_there && !has_sufficed && self.snapshot.taken_at < waiting.until;
         if waits {
             self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
             self.history.waiting_for_disk = Some(waiting);
@@ -506,6 +510,14 @@ impl Pass<'_, '_> {
             self.plan.notes.push(Note::StallWithoutShortage);
         }
     }
+}
+
+/// Whether there is as much of every disk that is seen as its thresholds want back.
+fn is_disk_plentiful(thresholds: &[Threshold], observations: &Observations) -> bool {
+    let is_seen = |threshold: &&Threshold| observations.contains_key(&threshold.signal);
+    let mut seen =
+        thresholds.iter().filter(|threshold| threshold.signal.is_disk()).filter(is_seen).peekable();
+    seen.peek().is_some() && !seen.any(|threshold| pressure::is_met(threshold, observations, true))
 }
 
 /// Growth is only followed where it decides something.
