@@ -353,6 +353,10 @@ impl Agent {
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.is_up) else {
             return false;
         };
+        // Chosen although a budget spares it: the configuration has ebb pass budgets over, and the API server would not.
+        if cluster.refused.contains_key(uid) {
+            return false;
+        }
         let Some(mut eviction) = cluster.waiting.remove(uid) else { return false };
         eviction.grace = grace.as_secs().max(1);
         let order = Order::Evict(eviction.clone().into());

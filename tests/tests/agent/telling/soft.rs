@@ -122,6 +122,24 @@ fn a_budget_that_spares_the_only_candidate_is_asked_again_when_it_wants_to_be() 
 }
 
 #[test]
+fn a_budget_that_is_to_be_passed_over_is_asked_once_and_then_the_runtime_is() {
+    let (lab, hog, api) = beside_an_api_server();
+    api.on_request(|r| r.path.ends_with("hog/eviction").then_some(Fault::Spared(Some(600))));
+    let config = format!("{SOFT}  disruptionBudgets: false\n");
+    let mut agent = start_with(&config, &lab, &api, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    lab.node.set_available(60);
+    agent.wait("evictionRefused");
+    wait_for("the runtime is asked", || lab.world().count("StopContainer") == 1);
+    lab.node.set_available(1500);
+    lab.is_dead(&hog);
+    let told = agent.wait("evictionTold");
+    assert_eq!(told["workload"]["name"], "ns/hog", "{told}");
+    agent.stop();
+    assert_eq!((asked(&api, "hog").len(), events(&api).len()), (1, 1));
+}
+
+#[test]
 fn an_eviction_that_hangs_is_asked_for_again_before_the_runtime_is() {
     let (lab, hog, api) = beside_an_api_server();
     let mut faults = vec![Fault::Hung];
