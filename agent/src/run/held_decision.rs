@@ -84,7 +84,9 @@ impl Agent {
             .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
         let Some(decision) = ahead.decision else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
-        if !is_meant || at.since(ahead.at) > YOUNG || self.state.has_terminations() {
+        // Nor is whoever the watchdog has just killed: the pass of this look takes that in.
+        let is_stale = at.since(ahead.at) > YOUNG || self.is_overtaken();
+        if !is_meant || is_stale || self.state.has_terminations() {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };

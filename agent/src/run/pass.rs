@@ -89,10 +89,16 @@ impl Agent {
         }
     }
 
-    /// Whether the watchdog has killed somebody of whom the loop has not been told; once for each, so that a result that is lost stops nobody.
+    /// Whether the watchdog has killed somebody whom no decision was dropped for yet.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.jobs.stood_in() != self.stood_in
+    }
+
+    /// The same, once for each, so that a result that is lost stops nobody.
     fn was_overtaken(&mut self) -> bool {
-        let stood_in = self.jobs.stood_in();
-        std::mem::replace(&mut self.stood_in, stood_in) != stood_in
+        let is_overtaken = self.is_overtaken();
+        self.stood_in = self.jobs.stood_in();
+        is_overtaken
     }
 
     /// Finds out what thresholds are as the present configuration has them: one on disk may be a part of a filesystem, and is a number only once its size is known.
