@@ -2,8 +2,8 @@
 //!
 //! The kernel kills a child when the *thread* that started it ends. Tests come and go on threads of their own, so one
 //! thread that stays until the end starts them all.
-use crate::wait;
-use anyhow::{Context, Result, bail, ensure};
+use crate::{usage, wait};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// How long a program may take to end by itself once it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
-/// What the kernel shows processor time in, whatever its own clock does.
-const TICKS_A_SECOND: f64 = 100.0;
 
 type Order = (Command, Sender<io::Result<process::Child>>);
 
@@ -74,23 +72,12 @@ impl Child {
 
     /// What it has resident, in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.process.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = kib.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("{path} does not say what is resident"))? * 1024)
+        usage::resident(self.process.id())
     }
 
     /// The processor time that it has used so far, in seconds.
     pub(crate) fn processor_time(&self) -> Result<f64> {
-        let path = format!("/proc/{}/stat", self.process.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        // The name may have spaces in it; the fields after it have none.
-        let fields = text.rsplit_once(") ").map(|(_, fields)| fields.split(' ').skip(11).take(2));
-        let ticks: Vec<f64> =
-            fields.into_iter().flatten().filter_map(|field| field.parse().ok()).collect();
-        ensure!(ticks.len() == 2, "{path} does not say how long it has run");
-        Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
+        usage::processor_time(self.process.id())
     }
 
     /// What it has written to its standard output so far.

@@ -19,6 +19,7 @@ mod oracle;
 pub mod plane;
 pub mod proxy;
 pub mod store;
+pub mod usage;
 pub mod wait;
 
 /// The variable with the directory of `etcd`, `kube-apiserver` and `kube-controller-manager`.

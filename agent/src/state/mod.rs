@@ -734,9 +734,9 @@ impl NodeState {
     /// Whether something in the cgroup of a container is protected.
     fn is_protected(&self, payload: &Payload) -> bool {
         let Payload { id, path } = payload;
-        let mut within = self.cgroups.values().filter(|t| t.path.starts_with(path));
+        let mut protected = self.cgroups.values().filter(|tracked| tracked.protected.is_some());
         let found = || Target::Cgroup { id: *id, path: path.clone() };
-        within.any(|tracked| tracked.protected.is_some())
+        protected.any(|tracked| tracked.path.starts_with(path))
             || !self.found_protected.is_empty() && self.found_protected.contains_key(&found())
     }
 

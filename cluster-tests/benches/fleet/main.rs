@@ -10,6 +10,7 @@
 use agents::Fleet;
 use anyhow::{Context, Result};
 use ebb_cluster_tests::plane::{Plane, User};
+use ebb_cluster_tests::usage;
 use server::Counts;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,18 +34,19 @@ fn main() -> Result<()> {
     let costs = whole::measure(&plane, agents)?;
     eprintln!("a whole agent, alone and connected: {costs:.3?}");
     server::fill(&plane, 0..agents, pods, number("EBB_ANNOTATION", 2_000)?)?;
-    let resident = own_resident()?;
+    let resident = usage::resident(std::process::id())?;
     let (counts, used, begun) = (Counts::of(&api)?, plane.processor_time()?, Instant::now());
     let mut fleet = Fleet::start(&plane, agents, pods)?;
     let synced = begun.elapsed().as_secs_f64();
     let start = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
     eprintln!("{agents} agents know their pods after {synced:.1} s: {start:?}");
 
-    let (counts, used, own) = (Counts::of(&api)?, plane.processor_time()?, own_processor()?);
+    let (counts, used, own) =
+        (Counts::of(&api)?, plane.processor_time()?, usage::processor_time(std::process::id())?);
     std::thread::sleep(QUIET);
     let quiet = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
-    let own = own_processor()? - own;
-    let each = (own_resident()?.saturating_sub(resident)) / agents as u64;
+    let own = usage::processor_time(std::process::id())? - own;
+    let each = (usage::resident(std::process::id())?.saturating_sub(resident)) / agents as u64;
     eprintln!("quiet: {quiet:?}, own {own:.2} s, {} KiB each", each >> 10);
 
     let (counts, used) = (Counts::of(&api)?, plane.processor_time()?);
@@ -87,21 +89,4 @@ fn main() -> Result<()> {
 fn number(name: &str, otherwise: usize) -> Result<usize> {
     let value = std::env::var(name).ok().map(|value| value.parse());
     Ok(value.transpose().with_context(|| format!("{name} is no number"))?.unwrap_or(otherwise))
-}
-
-/// Bytes of this process that are resident.
-fn own_resident() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("cannot read a status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    Ok(kib.context("no VmRSS")? << 10)
-}
-
-/// Processor time of this process, in seconds.
-fn own_processor() -> Result<f64> {
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)
-        .context("cannot read what this process has used")?;
-    let seconds =
-        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
