@@ -28,7 +28,9 @@ pub(crate) struct OnItsWay {
 }
 
 /// Units on their way from workloads that are dying.
-pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
+///
+/// Those that are spent have nothing more to give back.
+pub(crate) fn on_its_way(need: &Need<'_>, is_spent: impl Fn(&Workload) -> bool) -> OnItsWay {
     let options = need.limits.options();
     let mut sum = OnItsWay::default();
     let now = need.snapshot.taken_at;
@@ -36,6 +38,9 @@ pub(crate) fn on_its_way(need: &Need<'_>) -> OnItsWay {
         let is_assumed = workload.termination.is_some_and(|dying| dying.dry_run);
         // What a dry run assumes is no matter of choice: else it would name one victim after the other.
         if !options.count_terminating && !is_assumed {
+            continue;
+        }
+        if is_spent(workload) {
             continue;
         }
         let Some((until, free)) = dying(workload, need) else { continue };

@@ -13,9 +13,6 @@ use crate::{
 };
 use alloc::{collections::BTreeSet, vec::Vec};
 
-/// How long the end of victims is waited for at most.
-const LONGEST_WAIT: Millis = Millis(30_000);
-
 /// Decides what to do about a snapshot, and what to remember for the next.
 pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, History) {
     let mut history = before.without_lists();
@@ -98,7 +95,7 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
         workloads.sort();
         let is_for_disk = plan.evictions().any(|evict| evict.signal.is_some_and(Signal::is_disk));
         let slot = if is_for_disk { &mut history.waiting_for_disk } else { &mut history.waiting };
-        *slot = Some(Waiting { workloads, until: plan.decided_at.plus(LONGEST_WAIT) });
+        *slot = Some(Waiting::begin(workloads, plan.decided_at));
     }
 }
 

@@ -191,7 +191,20 @@ pub struct Waiting {
     pub until: Time,
 }
 
+/// At most as long as an eviction manager waits for its victims.
+const LONGEST_WAIT: Millis = Millis(30_000);
+
 impl Waiting {
+    /// Waits for `workloads`, which were told to end `at`.
+    pub(crate) fn begin(workloads: Vec<WorkloadKey>, at: Time) -> Self {
+        Self { workloads, until: at.plus(LONGEST_WAIT) }
+    }
+
+    /// When they were told to.
+    pub(crate) fn begun(&self) -> Time {
+        Time(self.until.0.saturating_sub(LONGEST_WAIT.0))
+    }
+
     /// Whether a workload is one of them. What was started again in the place of a victim is not waited for.
     pub(crate) fn has(&self, workload: &Workload) -> bool {
         workload.restarted.is_none() && self.workloads.contains(&workload.key)

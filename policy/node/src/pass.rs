@@ -49,6 +49,14 @@ enum Wait {
     ForGrace(Waiting),
 }
 
+/// What is dead of the last victims for want of disk is waited for.
+struct DiskWait {
+    /// Since when.
+    begun: Time,
+    /// Not only that: some of them have not ended.
+    runs: bool,
+}
+
 /// The eviction part of a pass.
 pub(crate) struct Pass<'a, 'p> {
     pub(crate) snapshot: &'a Snapshot,
@@ -64,7 +72,7 @@ pub(crate) struct Pass<'a, 'p> {
     pub(crate) plan: &'p mut Plan,
 }
 
-impl Pass<'_, '_> {
+impl<'a> Pass<'a, '_> {
     /// Runs it; returns whether it ended with node-level reclaim.
     pub(crate) fn run(mut self) -> bool {
         let (snapshot, limits) = (self.snapshot, self.limits);
@@ -77,6 +85,7 @@ impl Pass<'_, '_> {
             }
             Wait::ForGrace(waiting) => Some(waiting),
         };
+        let disk_wait = self.disk_wait();
         let layout = match layout::layout(snapshot, self.history.layout) {
             Ok(layout) => layout,
             Err(error) => {
@@ -93,7 +102,6 @@ impl Pass<'_, '_> {
         let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
         let all = pressure::in_force(limits, tells_swap, layout, passes, &mut self.plan.notes);
         let thresholds = self.judgeable(&all, layout, &observations);
-        let disk_waits = self.disk_waits(&thresholds, &observations);
         let continued = self.continued(&thresholds, &observations);
         self.history.layout = layout;
         self.history.passes = self.history.passes.saturating_add(1).min(2);
@@ -112,11 +120,16 @@ impl Pass<'_, '_> {
             self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
             return false;
         }
-        let is_in_turn = |threshold: &Threshold| !(disk_waits && threshold.signal.is_disk());
+        let is_in_turn = |threshold: &Threshold| match &disk_wait {
+            Some(wait) if threshold.signal.is_disk() => {
+                self.is_filled_anew(threshold, layout, wait)
+            }
+            _ => true,
+        };
         let in_turn: Vec<Threshold> = thresholds.iter().copied().filter(is_in_turn).collect();
         acting.retain(is_in_turn);
         if limits.local_storage_isolation()
-            && !disk_waits
+            && disk_wait.is_none()
             && local_storage::enforce(snapshot, self.active, layout, options, self.plan)
         {
             return false;
@@ -192,22 +205,50 @@ impl Pass<'_, '_> {
     /// Whether thresholds on disk are left alone, because what is dead of the last victims for want of disk has not been removed yet.
     ///
     /// All others go on: the kubelet's memory notifiers do not wait either.
-    /// Where who fills the disk is looked for, the wait is over once what has come back was enough: what the disk is short of after that, somebody else has taken.
-    fn disk_waits(&mut self, thresholds: &[Threshold], observations: &Observations) -> bool {
-        let Some(waiting) = self.history.waiting_for_disk.take() else { return false };
+    fn disk_wait(&mut self) -> Option<DiskWait> {
+        let waiting = self.history.waiting_for_disk.take()?;
         let has_remains =
             |workload: &Workload| workload.termination.is_some() && waiting.has(workload);
         let runs = self.still_runs(&waiting);
         let still_there = runs || self.snapshot.workloads.iter().any(has_remains);
-        let has_sufficed = !runs
-            && self.limits.options().disk_attribution
-            && is_disk_plentiful(thresholds, observations);
-        let waits = still_there && !has_sufficed && self.snapshot.taken_at < waiting.until;
-        if waits {
-            self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
-            self.history.waiting_for_disk = Some(waiting);
+        if !still_there || self.snapshot.taken_at >= waiting.until {
+            return None;
         }
-        waits
+        self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
+        let wait = DiskWait { begun: waiting.begun(), runs };
+        self.history.waiting_for_disk = Some(waiting);
+        Some(wait)
+    }
+
+    /// Whether a threshold on disk does not wait: nothing of the victims runs, there was enough since they went, and somebody else fills the filesystem by now. To remove what is dead of them takes a kubelet up to half a minute.
+    fn is_filled_anew(
+        &self,
+        threshold: &Threshold,
+        layout: Option<FsLayout>,
+        wait: &DiskWait,
+    ) -> bool {
+        let evidence = layout.filter(|_| !wait.runs).and_then(|fs| self.evidence(threshold, fs));
+        evidence.is_some_and(|evidence| evidence.is_filled_anew(wait.begun, self.active))
+    }
+
+    /// Who uses and who fills the filesystem behind a threshold.
+    fn evidence(&self, threshold: &Threshold, layout: FsLayout) -> Option<Evidence<'a>> {
+        let since = pressure::met_since(&self.history.first_observed, &threshold.id());
+        let since = since.unwrap_or(self.snapshot.taken_at);
+        let (signal, options) = (threshold.signal, self.limits.options());
+        Evidence::gather(self.snapshot, self.active, signal, layout, since, options)
+    }
+
+    /// Whether nothing of a victim runs any more, and what is left of it is not what the filesystem is short of.
+    fn is_spent(&self, workload: &Workload, evidence: Option<&Evidence<'_>>) -> bool {
+        let runs = |active: &&Workload| {
+            core::ptr::eq(*active, workload)
+                && workload.protected != Some(ProtectedReason::NothingRuns)
+        };
+        let ends = workload.termination.filter(|ends| !ends.dry_run);
+        ends.zip(evidence).is_some_and(|(ends, evidence)| {
+            evidence.is_filled_anew(ends.since, self.active) && !self.active.iter().any(runs)
+        })
     }
 
     /// Whether one of these victims has not ended. What is left of a pod of which nothing runs has nothing more to give back but disk, and what cannot be killed gives nothing back.
@@ -326,18 +367,17 @@ impl Pass<'_, '_> {
             ranked_by: threshold.ranked_by(),
             swapped: Swapped::of(&self.snapshot.node),
         };
-        let OnItsWay { all: dying, assumed } = choose::on_its_way(&need);
+        let evidence = self.evidence(&threshold, layout);
+        let evidence = evidence.as_ref();
+        let is_spent = |workload: &Workload| self.is_spent(workload, evidence);
+        let OnItsWay { all: dying, assumed } = choose::on_its_way(&need, is_spent);
         self.handle(&shortage, &threshold, capacity, dying, early);
         if self.active.is_empty() {
             self.plan.notes.push(Note::NoActiveWorkloads);
             return;
         }
         let workloads = self.active.iter().copied();
-        let (signal, ranked_by) = (threshold.signal, need.ranked_by);
-        let since = pressure::met_since(&self.history.first_observed, &threshold.id());
-        let since = since.unwrap_or(self.snapshot.taken_at);
-        let evidence = Evidence::gather(self.snapshot, self.active, signal, layout, since, options);
-        let evidence = evidence.as_ref();
+        let ranked_by = need.ranked_by;
         let growth = &self.history.growth;
         let ranking = order(workloads, ranked_by, layout, options, growth, evidence);
         let listed = ranking.iter().take(LISTED).enumerate();
@@ -510,14 +550,6 @@ impl Pass<'_, '_> {
             self.plan.notes.push(Note::StallWithoutShortage);
         }
     }
-}
-
-/// Whether there is as much of every disk that is seen as its thresholds want back.
-fn is_disk_plentiful(thresholds: &[Threshold], observations: &Observations) -> bool {
-    let is_seen = |threshold: &&Threshold| observations.contains_key(&threshold.signal);
-    let mut seen =
-        thresholds.iter().filter(|threshold| threshold.signal.is_disk()).filter(is_seen).peekable();
-    seen.peek().is_some() && !seen.any(|threshold| pressure::is_met(threshold, observations, true))
 }
 
 /// Growth is only followed where it decides something.
