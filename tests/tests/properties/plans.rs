@@ -5,7 +5,7 @@ use crate::{
 };
 use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction, Victims};
 use ebb_policy::plan::{Action, Evict, EvictionCause, Note, Plan, Skipped, Subject};
-use ebb_policy::snapshot::{FsLayout, Observation, Task, WorkloadKey};
+use ebb_policy::snapshot::{FsLayout, Observation, Task, Termination, WorkloadKey};
 use ebb_policy::{History, Signal, Snapshot, Time, decide, last_resort, rank};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -193,10 +193,11 @@ proptest! {
         let options = Options { min_freed_of_threshold: share, ..raw.options.clone().unwrap_or_else(Options::kubelet) };
         let limits = Limits::new(&RawEviction { options: Some(options), ..raw }).unwrap();
         let (plan, _) = decide(&node, &limits, &History::default());
-        // Who was told to end before and is killed now was worth it then.
-        let is_new = |evict: &&Evict| node.workloads.iter().all(|w| w.key != evict.workload || w.termination.is_none());
+        // Who was given time to end and is killed before it is over was worth it then.
+        let has_time = |ends: Termination| !ends.dry_run && ends.kill_at.is_some_and(|at| at > node.taken_at);
+        let is_hastened = |evict: &Evict| node.workloads.iter().any(|w| w.key == evict.workload && w.termination.is_some_and(has_time));
         let under_pressure = plan.evictions().filter(|evict| evict.cause == EvictionCause::NodePressure);
-        for evict in under_pressure.filter(is_new) {
+        for evict in under_pressure.filter(|evict| !is_hastened(evict)) {
             let least = u128::from(evict.threshold_value.unwrap()) * u128::from(share) / 100;
             prop_assert!(evict.expected_free.is_none_or(|free| u128::from(free) >= least), "{evict:?}");
         }
