@@ -121,6 +121,11 @@ impl Agent {
         &self.records
     }
 
+    /// How many records of `event` there are so far.
+    pub(crate) fn count(&mut self, event: &str) -> usize {
+        self.records().iter().filter(|record| is(record, event)).count()
+    }
+
     /// The first record, past or to come, that fits.
     pub(crate) fn wait_for(
         &mut self,

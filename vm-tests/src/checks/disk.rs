@@ -87,8 +87,7 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
             let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
             let wanted = Wanted { name: &name, script: &text, volumes, ..Wanted::default() };
             let (pod, id) = site.run(&wanted)?;
-            let before =
-                agent.records().iter().filter(|record| is(record, "pressureRelieved")).count();
+            let before = agent.count("pressureRelieved");
             let watch = Watch::start();
             open_gate(&name)?;
             let ended = site.until_ended(&id).with_context(|| format!("{name}: {way}"));
@@ -103,8 +102,7 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
             site.containerd.remove_pod(&pod)?;
             fs::remove_dir_all(&pod.spec.log_directory)?;
             wait::seldom(SOON, "the pressure is over", || {
-                agent.records().iter().filter(|record| is(record, "pressureRelieved")).count()
-                    > before
+                agent.count("pressureRelieved") > before
             })?;
             names.push(format!("default/{name}"));
         }

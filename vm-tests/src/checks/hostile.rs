@@ -51,10 +51,7 @@ pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
         let mut leak = Actor::start(&cgroup, &words)?;
         wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
         scene.assert_peace().with_context(|| format!("a leak {what}"))?;
-        wait::until(SOON, "ebb has recovered", || {
-            let recovered = agent.records().iter().filter(|record| is(record, "pressureRelieved"));
-            recovered.count() > nth
-        })?;
+        wait::until(SOON, "ebb has recovered", || agent.count("pressureRelieved") > nth)?;
     }
     let victims = victims(&agent.stop()?);
     ensure!(victims.len() == rounds.len(), "ebb acted on {victims:?}");
@@ -111,10 +108,7 @@ pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
             thread::sleep(STAYS);
         }
         runner::note(test, &format!("killed after it had moved {moved} times"))?;
-        wait::until(SOON, "ebb has recovered", || {
-            let recovered = agent.records().iter().filter(|record| is(record, "pressureRelieved"));
-            recovered.count() > nth
-        })?;
+        wait::until(SOON, "ebb has recovered", || agent.count("pressureRelieved") > nth)?;
         ensure!(beside.is_alive()?, "a workload of the same user was killed");
         scene.assert_peace()?;
     }

@@ -62,7 +62,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
             let name = format!("w-{number}-{round}");
             let pod = run_writer(kube, &name, script)?;
             let id = kube.container_id(&pod)?.with_context(|| format!("{name} does not run"))?;
-            let recovered = count(&mut agent, "pressureRelieved");
+            let recovered = agent.count("pressureRelieved");
             let watch = Watch::start();
             open_gate(&name)?;
             let ended = wait::seldom(SOON, &format!("{name} has ended ({way})"), || {
@@ -76,7 +76,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
             ensure!(seen.least > 0, "{way}: the disk was full");
             kube.delete(&name)?;
             wait::seldom(SOON, "the pressure is over", || {
-                count(&mut agent, "pressureRelieved") > recovered
+                agent.count("pressureRelieved") > recovered
             })?;
             names.push(format!("default/{name}"));
             let chosen = evicted(agent.records());
@@ -119,7 +119,7 @@ fn one_way(
     let says = |node| condition_and_taint_of(&node, "EbbDiskPressure", "ebb.dev/disk-pressure");
     Store::leave(LINE + above)?;
     let pod = run_writer(kube, name, script)?;
-    let relieved = count(agent, "pressureRelieved");
+    let relieved = agent.count("pressureRelieved");
     let watch = Watch::start();
     open_gate(name)?;
     let evicted = wait::seldom(PATIENCE, &format!("{name} is evicted ({way})"), || {
@@ -142,7 +142,7 @@ fn one_way(
     let events = kube.events(&pod, "Evicted")?;
     ensure!(events.len() == 1, "{} Events about {name}: {events:?}", events.len());
     wait::seldom(PATIENCE, "its kubelet has removed what it wrote", || {
-        count(agent, "pressureRelieved") > relieved
+        agent.count("pressureRelieved") > relieved
     })?;
     wait::seldom(PATIENCE, "the Node says that it is no longer short of disk", || {
         kube.node().is_ok_and(|node| says(node) == (Some(false), false))
@@ -154,8 +154,4 @@ fn one_way(
             "{way}: at least {left} MiB left, the object gone {gone:.1?} after the eviction was seen"
         ),
     )
-}
-
-fn count(agent: &mut Agent, event: &str) -> usize {
-    agent.records().iter().filter(|record| is(record, event)).count()
 }
