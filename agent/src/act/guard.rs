@@ -52,7 +52,8 @@ impl<'a> Guard<'a> {
         path: &Path,
         asked: &[i32],
     ) -> Result<Vec<i32>, Refusal> {
-        let members = cgroup.members().map_err(|error| Refusal::unreadable(&error))?;
+        let members =
+            cgroup.members(&self.roots.proc).map_err(|error| Refusal::unreadable(&error))?;
         if members.has_hidden {
             return Err(Refusal::Unreadable {
                 error: "some are in a pid namespace that ebb cannot see into".into(),

@@ -97,10 +97,9 @@ impl Executor for Enforce {
     fn terminate(&self, victim: Victim) -> io::Result<Ended> {
         match victim {
             Victim::Process(process) => process.signal(Signal::SIGTERM)?,
-            Victim::Cgroups(mut held) => {
-                for cgroup in &mut held {
-                    cgroup.hold_again(SIGNAL_AT_ONCE);
-                    for process in &cgroup.processes {
+            Victim::Cgroups(held) => {
+                for cgroup in &held {
+                    for process in cgroup.hold_now(SIGNAL_AT_ONCE) {
                         ended_is_fine(process.signal(Signal::SIGTERM))?;
                     }
                 }
@@ -140,6 +139,11 @@ fn kill(held: &mut HeldCgroup) -> io::Result<Method> {
         freeze_and_signal(held)?;
         return Ok(Method::FreezeAndSignal);
     }
+    // So it is for those who were not held: of more than can be, whoever is left is signalled now.
+    let is_whole = held.processes.len() >= held.checked.len();
+    let left = if is_whole { Vec::new() } else { held.hold_now(SIGNAL_AT_ONCE) };
+    let signals = left.iter().map(|process| process.signal(Signal::SIGKILL));
+    let signalled = signals.map(ended_is_fine).fold(signalled, Result::and);
     signalled.map(|()| Method::CgroupKill)
 }
 
@@ -152,7 +156,7 @@ fn freeze_and_signal(held: &mut HeldCgroup) -> io::Result<()> {
     let mut buffer = Vec::new();
     let mut result = Ok(());
     while held.cgroup.populated(&mut buffer) == Some(true) {
-        held.hold_again(SIGNAL_AT_ONCE);
+        held.processes = held.hold_now(SIGNAL_AT_ONCE);
         for process in &held.processes {
             result = ended_is_fine(process.signal(Signal::SIGKILL));
         }

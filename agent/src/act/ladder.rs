@@ -107,7 +107,7 @@ mod tests {
             fs::write(dir.path().join("cgroup.freeze"), "0").unwrap();
             let id = fs::metadata(dir.path()).unwrap().ino();
             let cgroup = Cgroup::open(dir.path(), id).unwrap();
-            let held = HeldCgroup::unasked(cgroup, dir.path());
+            let held = HeldCgroup::unasked(cgroup, dir.path(), Path::new("/proc"));
             Self { dir, state: tempfile::tempdir().unwrap(), held }
         }
 

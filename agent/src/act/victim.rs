@@ -31,6 +31,8 @@ pub(super) struct HeldCgroup {
     pub(super) cgroup: Cgroup,
     /// Where it was seen.
     path: PathBuf,
+    /// The procfs that tells of its processes.
+    proc: PathBuf,
     /// Every process that it had, held or not, in ascending order: each was asked whether it is protected.
     pub(super) checked: Vec<i32>,
     pub(super) processes: Vec<PidFd>,
@@ -44,8 +46,9 @@ impl Victim {
             let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
             let checked = guard.members(&cgroup, path, &[])?;
             let first = checked.get(..HELD_AT_MOST).unwrap_or(&checked);
-            let processes = hold_members(&cgroup, first);
-            Ok(HeldCgroup { path: path.to_owned(), processes, checked, cgroup })
+            let processes = hold_members(&cgroup, first, &roots.proc);
+            let proc = roots.proc.clone();
+            Ok(HeldCgroup { path: path.to_owned(), proc, processes, checked, cgroup })
         })
     }
 
@@ -53,7 +56,7 @@ impl Victim {
     pub(super) fn hold_to_release(target: &Target, proc: &Path) -> Result<Self, Refusal> {
         Self::hold_by(target, proc, |id, path| {
             let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
-            Ok(HeldCgroup::unasked(cgroup, path))
+            Ok(HeldCgroup::unasked(cgroup, path, proc))
         })
     }
 
@@ -106,8 +109,9 @@ impl Victim {
 
 impl HeldCgroup {
     /// One of whose processes nothing is known.
-    pub(super) fn unasked(cgroup: Cgroup, path: &Path) -> Self {
-        Self { cgroup, path: path.to_owned(), processes: Vec::new(), checked: Vec::new() }
+    pub(super) fn unasked(cgroup: Cgroup, path: &Path, proc: &Path) -> Self {
+        let (path, proc) = (path.to_owned(), proc.to_owned());
+        Self { cgroup, path, proc, processes: Vec::new(), checked: Vec::new() }
     }
 
     /// Writes `value` to a control file of exactly this cgroup.
@@ -122,19 +126,21 @@ impl HeldCgroup {
         KeptFile::from_fd(fd).read(&mut Vec::new()).map(str::to_owned)
     }
 
-    /// Holds the processes that are in the cgroup now.
-    pub(super) fn hold_again(&mut self, limit: usize) {
-        let pids = self.cgroup.processes(limit);
-        self.processes = hold_members(&self.cgroup, &pids);
+    /// At most `limit` of the processes that are in the cgroup now.
+    pub(super) fn hold_now(&self, limit: usize) -> Vec<PidFd> {
+        let Ok(mut members) = self.cgroup.members(&self.proc) else { return Vec::new() };
+        members.pids.truncate(limit);
+        hold_members(&self.cgroup, &members.pids, &self.proc)
     }
 }
 
 /// Holds those of `pids` that are in `cgroup` after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
-fn hold_members(cgroup: &Cgroup, pids: &[i32]) -> Vec<PidFd> {
+fn hold_members(cgroup: &Cgroup, pids: &[i32], proc: &Path) -> Vec<PidFd> {
     let held: Vec<(i32, PidFd)> =
         pids.iter().filter_map(|pid| Some((*pid, PidFd::open(*pid).ok()?))).collect();
-    let still_there = cgroup.processes(usize::MAX);
-    held.into_iter().filter(|(pid, _)| still_there.contains(pid)).map(|(_, fd)| fd).collect()
+    let still_there = cgroup.members(proc).map(|members| members.pids).unwrap_or_default();
+    let is_there = |pid: &i32| still_there.binary_search(pid).is_ok();
+    held.into_iter().filter(|(pid, _)| is_there(pid)).map(|(_, fd)| fd).collect()
 }
 
 /// At most `limit` processes of `target` by identity, for whoever is to end them without asking again.

@@ -3,13 +3,18 @@
 //! Whatever depends on every member (protection) must know that it has seen every member: a list that cannot be read, or
 //! that has processes of another pid namespace in it, says so.
 //! Cgroups are followed to any depth, and lists are read in pieces, so neither nesting nor a crowd hides anybody.
+//!
+//! Nor does a process whose first thread has ended: it is moved without that thread, which stays where it was, and `cgroup.procs`
+//! of where it lives does not list it. `cgroup.threads` lists its other threads.
 
 use super::cgroup::Cgroup;
-use super::file::keyed;
+use super::file::{keyed, read_once};
+use super::process::{status_field, threads};
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -34,19 +39,23 @@ pub struct Members {
 }
 
 impl Cgroup {
-    /// Every process in this cgroup and below.
+    /// Every process in this cgroup and below, by the procfs at `proc`.
     ///
     /// # Errors
     /// What the kernel says when one of the lists cannot be read. A cgroup below that has been removed meanwhile is none.
-    pub fn members(&self) -> io::Result<Members> {
-        let mut found = Found { limit: usize::MAX, ..Found::default() };
+    pub fn members(&self, proc: &Path) -> io::Result<Members> {
+        let mut found = Found { limit: usize::MAX, tids: Some(Vec::new()), ..Found::default() };
         self.collect(&mut found)?;
-        let Found { mut pids, has_hidden, .. } = found;
+        let Found { mut pids, has_hidden, tids, .. } = found;
         pids.sort_unstable();
+        let leaderless = leaderless(tids.unwrap_or_default(), &pids, proc);
+        pids.extend(leaderless);
+        pids.sort_unstable();
+        pids.dedup();
         Ok(Members { pids, has_hidden })
     }
 
-    /// The processes in this cgroup and below, at most `limit` of them, read without any promise that they are all still there, or that there are no others.
+    /// Processes that this cgroup and those below list, at most `limit` of them: no promise that they are all still there, or that there are no others.
     ///
     /// Kernel files list a process of another pid namespace as 0; such entries are left out.
     #[must_use]
@@ -106,8 +115,10 @@ fn collect_below(top: BorrowedFd<'_>, found: &mut Found) -> io::Result<()> {
 #[derive(Default)]
 struct Found {
     pids: Vec<i32>,
+    /// Threads, where they are to be found too.
+    tids: Option<Vec<i32>>,
     has_hidden: bool,
-    /// A list has been read to its end.
+    /// A list of processes has been read to its end.
     has_read: bool,
     limit: usize,
     buffer: Vec<u8>,
@@ -116,50 +127,73 @@ struct Found {
 impl Found {
     /// Adds the processes of `dir` itself.
     fn add(&mut self, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let list = match openat(dir, "cgroup.procs", flags, Mode::empty()) {
-            Ok(list) => File::from(list),
+        let Self { pids, has_hidden, limit, buffer, .. } = self;
+        let mut add = |pid| match pid {
+            0 => *has_hidden = true,
+            pid if pids.len() < *limit => pids.push(pid),
+            _ => {}
+        };
+        match read_list(dir, "cgroup.procs", buffer, &mut add) {
+            Ok(()) => self.has_read = true,
+            // In a threaded cgroup the list is that of the domain above, which was read unless this is the first.
+            Err(Errno::EOPNOTSUPP) if self.has_read => {}
             Err(error) if is_gone(error) => return Ok(()),
             Err(error) => return Err(error.into()),
-        };
-        self.buffer.resize(PIECE, 0);
-        let (mut at, mut digits) = (0, None::<i32>);
-        loop {
-            let read = match list.read_at(&mut self.buffer, at) {
-                Ok(0) => {
-                    self.has_read = true;
-                    break;
+        }
+        let Some(tids) = &mut self.tids else { return Ok(()) };
+        match read_list(dir, "cgroup.threads", &mut self.buffer, &mut |tid| tids.push(tid)) {
+            Err(error) if !is_gone(error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Has `add` take each number of the list `name`.
+fn read_list(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    buffer: &mut Vec<u8>,
+    add: &mut dyn FnMut(i32),
+) -> nix::Result<()> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let list = File::from(openat(dir, name, flags, Mode::empty())?);
+    buffer.resize(PIECE, 0);
+    let (mut at, mut digits) = (0, None::<i32>);
+    loop {
+        let read = list
+            .read_at(buffer, at)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+        if read == 0 {
+            break;
+        }
+        at += read as u64;
+        for byte in buffer.get(..read).unwrap_or_default() {
+            match byte {
+                b'0'..=b'9' => {
+                    let so_far = digits.unwrap_or(0).saturating_mul(10);
+                    digits = Some(so_far.saturating_add(i32::from(byte - b'0')));
                 }
-                Ok(read) => read,
-                Err(error) => match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
-                    Errno::ENODEV => return Ok(()),
-                    // In a threaded cgroup the list is that of the domain above, which was read unless this is the first.
-                    Errno::EOPNOTSUPP if self.has_read => return Ok(()),
-                    _ => return Err(error),
-                },
-            };
-            at += read as u64;
-            for byte in self.buffer.get(..read).unwrap_or_default() {
-                match byte {
-                    b'0'..=b'9' => {
-                        let so_far = digits.unwrap_or(0).saturating_mul(10);
-                        digits = Some(so_far.saturating_add(i32::from(byte - b'0')));
-                    }
-                    _ => match digits.take() {
-                        Some(0) => self.has_hidden = true,
-                        Some(pid) if self.pids.len() < self.limit => self.pids.push(pid),
-                        Some(_) | None => {}
-                    },
-                }
+                _ => digits.take().into_iter().for_each(&mut *add),
             }
         }
-        match digits {
-            Some(0) => self.has_hidden = true,
-            Some(pid) if self.pids.len() < self.limit => self.pids.push(pid),
-            Some(_) | None => {}
-        }
-        Ok(())
     }
+    digits.into_iter().for_each(add);
+    Ok(())
+}
+
+/// The processes that some of the threads `tids` belong to and that are not among `pids`, which are in ascending order.
+fn leaderless(mut tids: Vec<i32>, pids: &[i32], proc: &Path) -> Vec<i32> {
+    tids.retain(|tid| *tid != 0 && pids.binary_search(tid).is_err());
+    // Most processes have one thread. Of the others a list of threads costs less than to ask each thread.
+    if !tids.is_empty() {
+        let known: BTreeSet<i32> = pids.iter().flat_map(|pid| threads(proc, *pid)).collect();
+        tids.retain(|tid| !known.contains(tid));
+    }
+    let process_of = |tid: i32| {
+        let status = read_once(&proc.join(tid.to_string()).join("status")).ok()?;
+        status_field(&status, "Tgid:")?.trim().parse().ok()
+    };
+    tids.into_iter().filter_map(process_of).collect()
 }
 
 fn is_gone(error: Errno) -> bool {
@@ -199,9 +233,27 @@ mod tests {
         fs::write(dir.path().join("x/y/cgroup.procs"), "12\n").unwrap();
         assert_eq!(cgroup.processes(100), [10, 11, 12]);
         assert_eq!(cgroup.processes(2), [10, 11]);
-        assert!(cgroup.members().unwrap().has_hidden);
+        assert!(cgroup.members(Path::new("/proc")).unwrap().has_hidden);
         fs::write(dir.path().join("cgroup.stat"), "nr_descendants 0\n").unwrap();
         assert_eq!(cgroup.processes(100), [10, 11], "the kernel says that there is nothing below");
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_stayed_elsewhere_is_found_by_its_other_threads() {
+        let threads = "10\n11\n501\n502\n601\n0\n";
+        let (_dir, cgroup) = fake(&[("cgroup.procs", "10\n"), ("cgroup.threads", threads)]);
+        let proc = tempfile::tempdir().unwrap();
+        for tid in ["10", "11"] {
+            fs::create_dir_all(proc.path().join("10/task").join(tid)).unwrap();
+        }
+        // 601 has ended since.
+        for (tid, process) in [("11", 10), ("501", 500), ("502", 500)] {
+            fs::create_dir_all(proc.path().join(tid)).unwrap();
+            let status = format!("Name:\tleak\nTgid:\t{process}\n");
+            fs::write(proc.path().join(tid).join("status"), status).unwrap();
+        }
+        let members = cgroup.members(proc.path()).unwrap();
+        assert_eq!(members, Members { pids: vec![10, 500], has_hidden: false });
     }
 
     #[test]
@@ -210,14 +262,17 @@ mod tests {
         let text: String = all.iter().map(|pid| format!("{pid}\n")).collect();
         assert!(text.len() > 1 << 20);
         let (_dir, cgroup) = fake(&[("cgroup.procs", &text)]);
-        assert_eq!(cgroup.members().unwrap(), Members { pids: all, has_hidden: false });
+        assert_eq!(
+            cgroup.members(Path::new("/proc")).unwrap(),
+            Members { pids: all, has_hidden: false }
+        );
     }
 
     #[test]
     fn a_list_that_cannot_be_read_is_an_error_and_not_an_empty_one() {
         let (dir, cgroup) = fake(&[]);
         fs::create_dir(dir.path().join("cgroup.procs")).unwrap();
-        assert!(cgroup.members().is_err());
+        assert!(cgroup.members(Path::new("/proc")).is_err());
     }
 
     #[test]
@@ -232,7 +287,7 @@ mod tests {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT;
         let procs = openat(&at, "cgroup.procs", flags, Mode::S_IRUSR).unwrap();
         nix::unistd::write(&procs, b"70\n").unwrap();
-        assert_eq!(cgroup.members().unwrap().pids, [10, 70]);
+        assert_eq!(cgroup.members(Path::new("/proc")).unwrap().pids, [10, 70]);
         drop(dir);
     }
 }

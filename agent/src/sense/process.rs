@@ -82,10 +82,22 @@ pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
 }
 
 /// `RssAnon` of `/proc/PID/status` in bytes: memory of its own that it has resident, whichever cgroup it is charged to; `None` when the process is gone.
+///
+/// A first thread that has ended has none, whatever the others share: then the next one is asked.
 #[must_use]
 pub fn anonymous_memory(proc: &Path, pid: i32) -> Option<u64> {
-    let text = read_once(&proc.join(pid.to_string()).join("status")).ok()?;
-    status_bytes(&text, "RssAnon:")
+    let own = |tid: i32| {
+        let text = read_once(&proc.join(tid.to_string()).join("status")).ok()?;
+        status_bytes(&text, "RssAnon:")
+    };
+    own(pid).or_else(|| threads(proc, pid).find_map(own))
+}
+
+/// The threads of the process `pid`; none when it is gone.
+pub(super) fn threads(proc: &Path, pid: i32) -> impl Iterator<Item = i32> {
+    let listed = std::fs::read_dir(proc.join(pid.to_string()).join("task"));
+    let entries = listed.into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// What `/proc/PID/status` says behind `name`, which ends in a colon.
@@ -125,6 +137,22 @@ mod tests {
     fn a_cut_file_is_no_process() {
         assert_eq!(Process::parse("17 (a) S 1 17", 4096), None);
         assert_eq!(Process::parse("", 4096), None);
+    }
+
+    #[test]
+    fn memory_is_told_by_a_thread_that_lives() {
+        let proc = tempfile::tempdir().unwrap();
+        let write = |at: &str, text: &str| {
+            std::fs::create_dir_all(proc.path().join(at)).unwrap();
+            std::fs::write(proc.path().join(at).join("status"), text).unwrap();
+        };
+        write("7", "State:\tZ (zombie)\nTgid:\t7\n");
+        write("8", "Tgid:\t7\nRssAnon:\t      12 kB\n");
+        assert_eq!(anonymous_memory(proc.path(), 7), None);
+        for tid in ["7", "8"] {
+            std::fs::create_dir_all(proc.path().join("7/task").join(tid)).unwrap();
+        }
+        assert_eq!(anonymous_memory(proc.path(), 7), Some(12 << 10));
     }
 
     #[test]

@@ -250,11 +250,12 @@ impl Node {
 /// Whether a populated cgroup has processes of its own.
 ///
 /// The kernel lists no process that is exiting (since Linux 7.0), so one without cgroups below has some though it lists none.
+/// Nor does it list one whose first thread had ended when it was moved here, but its other threads.
 fn has_processes(dir: &Path) -> bool {
-    let lists_some = || read_once(&dir.join("cgroup.procs")).is_ok_and(|t| !t.trim().is_empty());
+    let lists = |file: &str| read_once(&dir.join(file)).is_ok_and(|t| !t.trim().is_empty());
     // A directory has a link from each that is directly below it, and two more.
     let has_none_below = || std::fs::metadata(dir).is_ok_and(|m| m.nlink() <= 2);
-    lists_some() || has_none_below()
+    lists("cgroup.procs") || has_none_below() || lists("cgroup.threads")
 }
 
 /// Whether nothing below the cgroup at `path` is followed.
