@@ -44,7 +44,7 @@ use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
-use moved::{Found, Moved};
+use moved::{Explained, Moved};
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
@@ -343,25 +343,30 @@ impl NodeState {
             self.cgroups.keys().copied().collect()
         };
         for id in largest {
-            let ceiling = self.ceiling(id);
-            let Some(tracked) = self.cgroups.get_mut(&id) else { continue };
-            tracked.ceiling = ceiling;
-            if let Some(swept) = self.sweeper.of(id) {
-                tracked.take(swept, &mut self.buffer);
-            } else if depth != Depth::Memory || tracked.current().is_none() {
-                tracked.read(&mut self.buffer);
-            } else {
-                tracked.read_memory(&mut self.buffer);
-            }
+            self.read_workload(id, depth);
         }
         self.forget_the_gone();
-        if self.moved.look(now, &self.cgroups, &self.roots) == Found::NotAll {
+        if self.moved.look(now, &self.cgroups, &self.roots) == Explained::NotAll {
             self.look_for_the_moving(now)?;
         }
         Ok(())
     }
 
-    /// Reads the tree again, as somebody may have moved into a new cgroup since: the innocent would be chosen for what nobody is found to hold. It takes no larger a part of a core than reading the tree otherwise.
+    /// Reads the workload `id`: everything of one that was not read before.
+    fn read_workload(&mut self, id: u64, depth: Depth) {
+        let ceiling = self.ceiling(id);
+        let Some(tracked) = self.cgroups.get_mut(&id) else { return };
+        tracked.ceiling = ceiling;
+        if let Some(swept) = self.sweeper.of(id) {
+            tracked.take(swept, &mut self.buffer);
+        } else if depth != Depth::Memory || tracked.current().is_none() {
+            tracked.read(&mut self.buffer);
+        } else {
+            tracked.read_memory(&mut self.buffer);
+        }
+    }
+
+    /// Reads the tree again, as somebody may have moved into a new cgroup since: the others of its tree would be chosen for what nobody of them is found to hold. It takes no larger a part of a core than reading the tree otherwise.
     fn look_for_the_moving(&mut self, now: Boot) -> io::Result<()> {
         let may_be_read = (self.tree_took * TREE_SHARE).min(TREE_MAX_AGE);
         if self.tree_read.is_some_and(|at| now.since(at) < may_be_read) {
@@ -369,8 +374,9 @@ impl NodeState {
         }
         self.read_tree(now)?;
         self.follow_workloads();
-        for tracked in self.cgroups.values_mut().filter(|tracked| tracked.current().is_none()) {
-            tracked.read(&mut self.buffer);
+        let unread = self.cgroups.iter().filter(|(_, tracked)| tracked.current().is_none());
+        for id in unread.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.read_workload(id, Depth::Memory);
         }
         self.moved.forget_answers();
         let _ = self.moved.look(now, &self.cgroups, &self.roots);

@@ -8,6 +8,7 @@
 //! Whoever was handed a tree moves processes in it at will, and the cgroup that they have left may be removed: what was charged to it is its parent's then.
 //! So what such a tree has, less what its workloads have, is held by processes that have moved. Where that is more than any session leaves behind, the processes are asked what they hold.
 //! Where there are more of them than can be asked, or some came since, whoever was not asked counts as having all that is left: its owner hides among what is its own.
+//! What nobody of a tree is found to hold may be anybody's in it, for the same reason: outside of it nobody can have taken it.
 
 use super::tracked::Tracked;
 use crate::clock::Boot;
@@ -24,11 +25,14 @@ const NOTABLE: u64 = 64 << 20;
 /// The same as a part of what the tree has: one in so many.
 const SHARE: u64 = 10;
 
-/// Processes that are asked at once.
+/// Processes that are asked at once, the same number of each tree: a crowd in one leaves questions for the others.
 const ASKED: usize = 2048;
 
 /// What they said stands for so many times as long as it took to ask them: the part of one core that it may take is one in this many.
 const STANDS_FOR: u32 = 10;
+
+/// However long it took, no longer than this.
+const STANDS_AT_MOST: Duration = Duration::from_secs(1);
 
 /// Who was found to have memory that is charged elsewhere.
 #[derive(Debug, Default)]
@@ -58,10 +62,10 @@ struct Excess {
 /// Whether it is known who holds what a tree has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Found {
+pub(super) enum Explained {
     /// All of it, as far as it matters.
     All,
-    /// Somebody was on the way from one cgroup to another while they were read, or it is held by no process.
+    /// Somebody may be in a cgroup that is not known yet.
     NotAll,
 }
 
@@ -77,43 +81,45 @@ impl Moved {
         now: Boot,
         cgroups: &BTreeMap<u64, Tracked>,
         roots: &Roots,
-    ) -> Found {
+    ) -> Explained {
         let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
         for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
             trees.entry(&tracked.named).or_default().push(tracked);
         }
         let short: Vec<_> = trees
             .into_iter()
-            .filter_map(|(tree, own)| Some((Missing::of(&roots.cgroup.join(tree), &own)?, own)))
+            .filter_map(|(tree, mut own)| {
+                own.retain(|tracked| tracked.may_run());
+                Some((Missing::of(&roots.cgroup.join(tree), &own)?, own))
+            })
             .collect();
         if short.is_empty() {
             *self = Self::default();
-            return Found::All;
+            return Explained::All;
         }
-        let last = self.answers.take();
-        let last = last.filter(|last| now.since(last.at) < last.took * STANDS_FOR);
+        let last = self.answers.take().filter(|last| last.stand(now));
         let is_new = last.is_none();
         let answers = last.unwrap_or_else(|| {
-            Answers::ask(now, short.iter().flat_map(|(_, own)| own.iter().copied()), &roots.proc)
+            Answers::ask(now, short.iter().map(|(_, own)| own.as_slice()), &roots.proc)
         });
         self.bytes.clear();
-        let mut found = Found::All;
+        let mut explained = Explained::All;
         for (missing, own) in &short {
-            let runs = own.iter().filter(|tracked| tracked.populated_anon().is_some());
             // Whoever came since they were asked has not been asked.
-            let mut held: Vec<_> = runs.map(|tracked| answers.of(tracked.cgroup.id())).collect();
+            let mut held: Vec<_> = own.iter().map(|one| answers.of(one.cgroup.id())).collect();
             let (mut bytes, left) = share(missing.bytes, &mut held);
-            if missing.is_worth_a_question(left) && is_new {
-                found = Found::NotAll;
-            } else if missing.is_worth_a_question(left) {
-                // Somebody has moved on since.
+            if missing.is_notable(left) {
                 held.iter_mut().for_each(|excess| excess.bytes = None);
                 (bytes, _) = share(missing.bytes, &mut held);
+                // Old answers are no ground to look for somebody else: who gave them has moved on since.
+                if is_new {
+                    explained = Explained::NotAll;
+                }
             }
             self.bytes.extend(bytes);
         }
         self.answers = Some(answers);
-        found
+        explained
     }
 
     /// Has processes asked again with the next look, however long ago they were.
@@ -123,12 +129,25 @@ impl Moved {
 }
 
 impl Answers {
-    fn ask<'a>(now: Boot, all: impl Iterator<Item = &'a Tracked>, proc: &Path) -> Self {
+    /// Asks the processes of each tree's workloads.
+    fn ask<'a>(
+        now: Boot,
+        trees: impl ExactSizeIterator<Item = &'a [&'a Tracked]>,
+        proc: &Path,
+    ) -> Self {
         let begun = Boot::now();
-        let mut left = ASKED;
-        let excess = all.map(|tracked| (tracked.cgroup.id(), excess(tracked, proc, &mut left)));
-        let excess = excess.collect();
+        let of_each = ASKED / trees.len().max(1);
+        let mut excess = BTreeMap::new();
+        for own in trees {
+            let mut left = of_each;
+            let asked = own.iter().map(|one| (one.cgroup.id(), excess_of(one, proc, &mut left)));
+            excess.extend(asked);
+        }
         Self { at: now, took: Boot::now().since(begun), excess }
+    }
+
+    fn stand(&self, now: Boot) -> bool {
+        now.since(self.at) < (self.took * STANDS_FOR).min(STANDS_AT_MOST)
     }
 
     fn of(&self, id: u64) -> Excess {
@@ -149,23 +168,23 @@ impl Missing {
     fn of(tree: &Path, own: &[&Tracked]) -> Option<Self> {
         let stat = read_once(&tree.join("memory.stat")).ok()?;
         let all = keyed(&stat, "anon")?;
-        let charged: u64 = own.iter().filter_map(|tracked| tracked.populated_anon()).sum();
+        let charged: u64 = own.iter().filter_map(|tracked| tracked.charged()).sum();
         let missing = Self { bytes: all.saturating_sub(charged), all };
-        missing.is_worth_a_question(missing.bytes).then_some(missing)
+        missing.is_notable(missing.bytes).then_some(missing)
     }
 
-    fn is_worth_a_question(&self, bytes: u64) -> bool {
+    fn is_notable(&self, bytes: u64) -> bool {
         bytes >= NOTABLE && bytes >= self.all / SHARE
     }
 }
 
 /// What the processes of a workload hold beyond what is charged to it, in bytes; `None` when not all of them are among the `left` that may be asked.
-fn excess(tracked: &Tracked, proc: &Path, left: &mut usize) -> Option<u64> {
-    let pids = tracked.cgroup.processes(left.saturating_add(1));
+fn excess_of(tracked: &Tracked, proc: &Path, left: &mut usize) -> Option<u64> {
+    let pids = tracked.cgroup.members(proc).ok()?.pids;
     let is_whole = pids.len() <= *left;
     *left = left.saturating_sub(pids.len());
     let held = || pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum::<u64>();
-    is_whole.then(|| held().saturating_sub(tracked.populated_anon().unwrap_or(0)))
+    is_whole.then(|| held().saturating_sub(tracked.charged().unwrap_or(0)))
 }
 
 /// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.

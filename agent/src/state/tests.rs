@@ -152,10 +152,7 @@ impl Moving {
         let fake = Fake::new();
         fake.add("apps/innocent", 30 << 20);
         let tree = Self::TREE;
-        let status = format!("Name:\tleak\nRssAnon:\t {} kB\n", 500 << 10);
-        let proc = fake.roots().proc.join(Self::PID.to_string());
-        fs::create_dir(&proc).unwrap();
-        fs::write(proc.join("status"), status).unwrap();
+        Self::holds(&fake, 500);
         for name in ["a.scope", "b.scope"] {
             Self::add(&fake, name);
         }
@@ -165,6 +162,14 @@ impl Moving {
         Self::put(&fake, "a.scope", true);
         let state = fake.state(&Patterns::default());
         Self { fake, state }
+    }
+
+    /// Says that the process has so many MiB.
+    fn holds(fake: &Fake, mib: u64) {
+        let proc = fake.roots().proc.join(Self::PID.to_string());
+        fs::create_dir_all(&proc).unwrap();
+        let status = format!("Name:\tleak\nRssAnon:\t {} kB\n", mib << 10);
+        fs::write(proc.join("status"), status).unwrap();
     }
 
     fn add(fake: &Fake, name: &str) {
@@ -213,6 +218,15 @@ fn memory_is_looked_for_in_a_cgroup_that_nobody_has_told_of_yet() {
     Moving::add(&moving.fake, "new.scope");
     moving.to("a.scope", "new.scope", Duration::from_secs(1));
     assert_eq!(mib_of(&moving.state, "new.scope"), Some(500));
+}
+
+#[test]
+fn what_nobody_of_a_tree_is_found_to_hold_may_be_anybodys_in_it_and_nobody_elses() {
+    let mut moving = Moving::new();
+    Moving::holds(&moving.fake, 20);
+    moving.to("b.scope", "a.scope", Duration::from_secs(2));
+    assert_eq!(mib_of(&moving.state, "a.scope"), Some(500));
+    assert_eq!(mib_of(&moving.state, "innocent"), Some(30));
 }
 
 #[test]

@@ -145,9 +145,14 @@ impl Tracked {
         self.populated = Some(false);
     }
 
-    /// Anonymous memory that is charged to it, in bytes, as last read; `None` where nothing runs in it.
-    pub(super) fn populated_anon(&self) -> Option<u64> {
-        self.last.filter(|_| self.populated != Some(false)).and_then(|(_, usage)| usage.anon)
+    /// Whether some process may live in it or below: none does where that was read.
+    pub(super) fn may_run(&self) -> bool {
+        self.populated != Some(false)
+    }
+
+    /// Anonymous memory that is charged to it, in bytes, as last read.
+    pub(super) fn charged(&self) -> Option<u64> {
+        self.last.and_then(|(_, usage)| usage.anon)
     }
 
     /// Usage in bytes as last read.
@@ -236,7 +241,7 @@ impl Tracked {
 
     /// What it still holds (page cache, tmpfs) no eviction gives back.
     fn is_empty(&self) -> Option<ProtectedReason> {
-        (self.populated == Some(false)).then_some(ProtectedReason::NothingRuns)
+        (!self.may_run()).then_some(ProtectedReason::NothingRuns)
     }
 
     fn local_limit(&self, usage: &Usage) -> LocalLimit {
