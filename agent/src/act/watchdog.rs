@@ -87,13 +87,14 @@ pub(super) fn guard(
 
 /// Kills the first candidate that can be killed, in place of the loop; `None` when none could, or none need be.
 ///
-/// A candidate that is exiting is as good as killed: nobody behind it goes for memory that is on its way back. `awaited` is
-/// that one, and since when it is waited for. Nor does anybody go behind one that may have moved rather than ended.
+/// A candidate that is exiting is as good as killed: nobody behind it goes for memory that is on its way back.
+/// Nor does anybody go behind one that may have moved rather than ended. `awaited` is who holds up the others, and since when.
 pub(super) fn stand_in(
     resort: &LastResort,
     actor: &mut Actor,
     awaited: &mut Option<(Target, Boot)>,
 ) -> Option<Acted> {
+    actor.check_need(&resort.need).ok()?;
     for (Candidate { target, may_move }, number) in resort.candidates.iter().zip(1..) {
         let job = Job {
             number: u64::MAX / 2 + number,
@@ -120,10 +121,13 @@ pub(super) fn stand_in(
             }
             // The memory is still out, and may be held by the same processes in a cgroup that only the loop would find. The kernel's OOM killer goes by processes.
             Err(NotDone::Refused(Refusal::Gone)) if *may_move => {
-                tracing::error!(
-                    ?target,
-                    "the loop is stuck, and who was to be killed may have moved: nobody is killed in its place"
-                );
+                if awaited.as_ref().is_none_or(|(one, _)| one != target) {
+                    *awaited = Some((target.clone(), Boot::now()));
+                    tracing::error!(
+                        ?target,
+                        "the loop is stuck, and who was to be killed may have moved: nobody is killed in its place"
+                    );
+                }
                 return None;
             }
             Err(_) => {}

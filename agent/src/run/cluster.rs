@@ -354,7 +354,8 @@ impl Agent {
             return false;
         };
         // Chosen although a budget spares it: the configuration has ebb pass budgets over, and the API server would not.
-        if cluster.refused.contains_key(uid) {
+        let obeys_budgets = self.policy.limits.options().disruption_budgets;
+        if !obeys_budgets && cluster.refused.contains_key(uid) {
             return false;
         }
         let Some(mut eviction) = cluster.waiting.remove(uid) else { return false };
