@@ -66,6 +66,8 @@ fn install(test: &TestContext) -> Result<()> {
     let status = output("systemctl", &["status", "--no-pager", "--lines=0", "ebb.service"])?;
     ensure!(status.contains("Status: \"dry run, "), "it does not observe: {status}");
     runner::note(test, &status)?;
+    let own = output("ebb", &["status"])?;
+    ensure!(own.contains(", dry run, "), "it does not say that it observes: {own}");
     output("ebb", &["check", "--config", CONFIGURATION])?;
     for file in ["man/man1/ebb-run.1.gz", "ebb/presets/server.yaml", "doc/ebb/operating.md"] {
         ensure!(Path::new("/usr/share").join(file).exists(), "there is no {file}");

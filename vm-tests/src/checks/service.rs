@@ -29,7 +29,7 @@ ebb:
 const DROP_IN: &str = "\
 [Service]
 ExecStart=
-ExecStart=/usr/bin/ebb run --output json --config /etc/ebb/ebb.yaml --incidents /var/lib/ebb/incidents
+ExecStart=/usr/bin/ebb run --output json --config /etc/ebb/ebb.yaml --incidents /var/lib/ebb/incidents --api /run/ebb/api.sock
 WatchdogSec=20s
 ";
 
@@ -59,6 +59,8 @@ pub(crate) fn shipped_unit(test: &TestContext) -> Result<Outcome> {
     ensure!(refused.is_empty(), "the unit withholds what ebb needs: {refused:?}");
     reclaims()?;
     runner::note(test, &in_the_journal()?)?;
+    let status = output("/usr/bin/ebb", &["status"])?;
+    ensure!(status.contains(", enforcing, "), "it says of itself: {status}");
     let pid = main_pid()?;
     kill(pid, Signal::SIGSTOP).context("cannot stop ebb")?;
     wait::until(STARTED_AGAIN_WITHIN, "systemd has started ebb again", || {
