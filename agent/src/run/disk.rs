@@ -118,7 +118,7 @@ impl Agent {
                 Finding::Near | Finding::Crossed(_) | Finding::Below => true,
             };
         }
-        let mattered = std::mem::replace(&mut self.disk.is_near, matters);
+        self.disk.is_near = matters;
         if matters {
             self.state.observe_writes();
             // Who fills it shows in two readings with the pods' directories in them.
@@ -131,8 +131,7 @@ impl Agent {
         let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
-        // That it does so no longer is decided on as well: what is waited for until then need not be any more.
-        if matters || mattered || self.is_image_collection_due(at) {
+        if matters || self.is_image_collection_due(at) {
             self.read_workloads(at, Depth::Full);
             self.pass(at);
         }

@@ -29,8 +29,8 @@ pub(crate) struct OnItsWay {
 
 /// Units on their way from workloads that are dying.
 ///
-/// Those that are spent have nothing more to give back.
-pub(crate) fn on_its_way(need: &Need<'_>, is_spent: impl Fn(&Workload) -> bool) -> OnItsWay {
+/// What comes back too late from one that has ended counts for nothing.
+pub(crate) fn on_its_way(need: &Need<'_>, is_late: impl Fn(&Workload) -> bool) -> OnItsWay {
     let options = need.limits.options();
     let mut sum = OnItsWay::default();
     let now = need.snapshot.taken_at;
@@ -40,7 +40,7 @@ pub(crate) fn on_its_way(need: &Need<'_>, is_spent: impl Fn(&Workload) -> bool) 
         if !options.count_terminating && !is_assumed {
             continue;
         }
-        if is_spent(workload) {
+        if is_late(workload) {
             continue;
         }
         let Some((until, free)) = dying(workload, need) else { continue };

@@ -200,11 +200,6 @@ impl Waiting {
         Self { workloads, until: at.plus(LONGEST_WAIT) }
     }
 
-    /// When they were told to.
-    pub(crate) fn begun(&self) -> Time {
-        Time(self.until.0.saturating_sub(LONGEST_WAIT.0))
-    }
-
     /// Whether a workload is one of them. What was started again in the place of a victim is not waited for.
     pub(crate) fn has(&self, workload: &Workload) -> bool {
         workload.restarted.is_none() && self.workloads.contains(&workload.key)

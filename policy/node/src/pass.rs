@@ -51,8 +51,8 @@ enum Wait {
 
 /// What is dead of the last victims for want of disk is waited for.
 struct DiskWait {
-    /// Since when.
-    begun: Time,
+    /// Until when.
+    until: Time,
     /// Not only that: some of them have not ended.
     runs: bool,
 }
@@ -121,13 +121,16 @@ impl<'a> Pass<'a, '_> {
             return false;
         }
         let is_in_turn = |threshold: &Threshold| match &disk_wait {
-            Some(wait) if threshold.signal.is_disk() => {
-                self.is_filled_anew(threshold, layout, wait)
-            }
+            Some(wait) if threshold.signal.is_disk() => self.cannot_wait(threshold, layout, wait),
             _ => true,
         };
         let in_turn: Vec<Threshold> = thresholds.iter().copied().filter(is_in_turn).collect();
-        acting.retain(is_in_turn);
+        let acting_in_all = acting.len();
+        acting.retain(|threshold| in_turn.contains(threshold));
+        let held_back = disk_wait.as_ref().filter(|_| acting.len() < acting_in_all);
+        if let Some(&DiskWait { until, .. }) = held_back {
+            self.plan.notes.push(Note::WaitingForVictims { until });
+        }
         if limits.local_storage_isolation()
             && disk_wait.is_none()
             && local_storage::enforce(snapshot, self.active, layout, options, self.plan)
@@ -214,21 +217,29 @@ impl<'a> Pass<'a, '_> {
         if !still_there || self.snapshot.taken_at >= waiting.until {
             return None;
         }
-        self.plan.notes.push(Note::WaitingForVictims { until: waiting.until });
-        let wait = DiskWait { begun: waiting.begun(), runs };
+        let wait = DiskWait { until: waiting.until, runs };
         self.history.waiting_for_disk = Some(waiting);
         Some(wait)
     }
 
-    /// Whether a threshold on disk does not wait: nothing of the victims runs, there was enough since they went, and somebody else fills the filesystem by now. To remove what is dead of them takes a kubelet up to half a minute.
-    fn is_filled_anew(
+    /// Whether a threshold on disk does not wait: nothing of the victims runs, and by the end of the wait somebody else has filled the filesystem. To remove what is dead of the victims takes a kubelet up to half a minute.
+    fn cannot_wait(
         &self,
         threshold: &Threshold,
         layout: Option<FsLayout>,
         wait: &DiskWait,
     ) -> bool {
         let evidence = layout.filter(|_| !wait.runs).and_then(|fs| self.evidence(threshold, fs));
-        evidence.is_some_and(|evidence| evidence.is_filled_anew(wait.begun, self.active))
+        evidence.is_some_and(|evidence| self.is_filled_by(&evidence, wait.until))
+    }
+
+    /// Whether somebody who may go has filled the filesystem `at` that time, or so nearly that an eviction which begins then is too late.
+    fn is_filled_by(&self, evidence: &Evidence<'_>, at: Time) -> bool {
+        let now = self.snapshot.taken_at;
+        let is_in_time = |left| now.plus(left) > at.plus(fill::EVICTION_TAKES);
+        evidence.has_culprit(self.active)
+            && fill::time_left(self.snapshot, evidence.signal())
+                .is_some_and(|left| !is_in_time(left))
     }
 
     /// Who uses and who fills the filesystem behind a threshold.
@@ -239,15 +250,15 @@ impl<'a> Pass<'a, '_> {
         Evidence::gather(self.snapshot, self.active, signal, layout, since, options)
     }
 
-    /// Whether nothing of a victim runs any more, and what is left of it is not what the filesystem is short of.
-    fn is_spent(&self, workload: &Workload, evidence: Option<&Evidence<'_>>) -> bool {
+    /// Whether nothing of a victim runs any more, and what is left of it comes back too late.
+    fn is_late(&self, workload: &Workload, evidence: Option<&Evidence<'_>>) -> bool {
         let runs = |active: &&Workload| {
             core::ptr::eq(*active, workload)
                 && workload.protected != Some(ProtectedReason::NothingRuns)
         };
         let ends = workload.termination.filter(|ends| !ends.dry_run);
         ends.zip(evidence).is_some_and(|(ends, evidence)| {
-            evidence.is_filled_anew(ends.since, self.active) && !self.active.iter().any(runs)
+            self.is_filled_by(evidence, ends.deadline) && !self.active.iter().any(runs)
         })
     }
 
@@ -369,8 +380,8 @@ impl<'a> Pass<'a, '_> {
         };
         let evidence = self.evidence(&threshold, layout);
         let evidence = evidence.as_ref();
-        let is_spent = |workload: &Workload| self.is_spent(workload, evidence);
-        let OnItsWay { all: dying, assumed } = choose::on_its_way(&need, is_spent);
+        let is_late = |workload: &Workload| self.is_late(workload, evidence);
+        let OnItsWay { all: dying, assumed } = choose::on_its_way(&need, is_late);
         self.handle(&shortage, &threshold, capacity, dying, early);
         if self.active.is_empty() {
             self.plan.notes.push(Note::NoActiveWorkloads);

@@ -125,9 +125,9 @@ impl<'a> Evidence<'a> {
         active.iter().any(|w| self.is_candidate(w) && self.added.contains_key(&w.key))
     }
 
-    /// Whether it is filled by somebody who may go, and has had enough since `evicted`: what is left of who was evicted then is not what it is short of.
-    pub(crate) fn is_filled_anew(&self, evicted: Time, active: &[&Workload]) -> bool {
-        self.since > evicted && self.has_culprit(active)
+    /// What of the filesystem is short.
+    pub(crate) fn signal(&self) -> Signal {
+        self.signal
     }
 
     /// How many fill it.
