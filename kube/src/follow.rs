@@ -12,7 +12,7 @@
 use crate::call::{Api, Call};
 use crate::failure::Failure;
 use crate::lines::{Closed, Lines, watch_seconds};
-use crate::watch::{Frame, backoff};
+use crate::watch::{Frame, backoff, pause_after};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -120,8 +120,7 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
             self.broken = Some((since, true));
             self.tell(Update::Broken(failure.to_string())).await?;
         }
-        let pause = backoff(self.failures, LONGEST_PAUSE);
-        self.wait(pause.max(failure.retry_after().unwrap_or_default())).await
+        self.wait(pause_after(failure, self.failures, LONGEST_PAUSE)).await
     }
 
     async fn wait(&mut self, pause: Duration) -> Result<(), Closed> {

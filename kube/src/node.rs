@@ -81,6 +81,23 @@ pub enum About<'a> {
     Node(&'a str, &'a str),
 }
 
+/// What taints a Node had when it was seen, and in which version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeTaints {
+    version: Option<String>,
+    taints: Vec<Value>,
+}
+
+impl NodeTaints {
+    /// Those of a Node's object.
+    #[must_use]
+    pub fn read(object: &Value) -> Self {
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let taints = object.pointer("/spec/taints").and_then(Value::as_array);
+        Self { version: version.map(str::to_owned), taints: taints.cloned().unwrap_or_default() }
+    }
+}
+
 impl PodRef {
     fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
@@ -211,22 +228,26 @@ impl Api {
 
     /// Of the taints `own` (`NoSchedule`), gives a Node those that are `wanted` and takes the others away; what others put there stays.
     ///
+    /// Where the Node is still as it was `seen` that is one call. That it has them already is only believed of a Node that was just read: what was seen may be from before the last change.
+    ///
     /// # Errors
     /// They are not so, or others change them all the time (409).
     pub async fn set_node_taints(
         &self,
         node: &str,
+        seen: &NodeTaints,
         own: &[&str],
         wanted: &[&str],
     ) -> Result<(), Failure> {
         let path = format!("/api/v1/nodes/{node}");
         let mut attempts = 0;
+        let mut change = seen.version.is_some().then(|| seen.with(own, wanted)).flatten();
         loop {
-            let object: Value = self.read(self.node_call("get", Method::GET, path.clone())).await?;
-            let taints = object.pointer("/spec/taints").and_then(Value::as_array);
-            let now = taints.map(Vec::as_slice).unwrap_or_default();
-            let Some(taints) = taints_with(now, own, wanted) else { return Ok(()) };
-            let version = object.pointer("/metadata/resourceVersion");
+            if change.is_none() {
+                let get = self.node_call("get", Method::GET, path.clone());
+                change = NodeTaints::read(&self.read(get).await?).with(own, wanted);
+            }
+            let Some(NodeTaints { version, taints }) = change.take() else { return Ok(()) };
             let patch =
                 json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": taints } });
             let call = Call {
@@ -256,19 +277,22 @@ fn condition(of: &Condition) -> Value {
     })
 }
 
-/// The taints that a Node is to have; `None` where it has them.
-fn taints_with(now: &[Value], own: &[&str], wanted: &[&str]) -> Option<Vec<Value>> {
-    fn key(taint: &Value) -> &str {
-        taint.get("key").and_then(Value::as_str).unwrap_or_default()
+impl NodeTaints {
+    /// The taints that the Node is to have, for this version of it; `None` where it has them.
+    fn with(&self, own: &[&str], wanted: &[&str]) -> Option<Self> {
+        fn key(taint: &Value) -> &str {
+            taint.get("key").and_then(Value::as_str).unwrap_or_default()
+        }
+        let Self { version, taints: now } = self;
+        let is_own = |taint: &&Value| own.contains(&key(taint));
+        let there: BTreeSet<&str> = now.iter().filter(is_own).map(key).collect();
+        if there == wanted.iter().copied().collect() {
+            return None;
+        }
+        let mut taints: Vec<Value> = now.iter().filter(|taint| !is_own(taint)).cloned().collect();
+        taints.extend(wanted.iter().map(|key| json!({ "key": key, "effect": "NoSchedule" })));
+        Some(Self { version: version.clone(), taints })
     }
-    let is_own = |taint: &&Value| own.contains(&key(taint));
-    let there: BTreeSet<&str> = now.iter().filter(is_own).map(key).collect();
-    if there == wanted.iter().copied().collect() {
-        return None;
-    }
-    let mut taints: Vec<Value> = now.iter().filter(|taint| !is_own(taint)).cloned().collect();
-    taints.extend(wanted.iter().map(|key| json!({ "key": key, "effect": "NoSchedule" })));
-    Some(taints)
 }
 
 #[cfg(test)]
@@ -280,8 +304,10 @@ mod tests {
         let others = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" });
         let own = json!({ "key": "ebb.dev/memory-pressure", "effect": "NoSchedule" });
         let with = |now: &[&Value], keys: &[&str]| {
-            let now: Vec<Value> = now.iter().map(|&taint| taint.clone()).collect();
-            taints_with(&now, &["ebb.dev/memory-pressure"], keys)
+            let node = json!({ "metadata": { "resourceVersion": "7" }, "spec": { "taints": now } });
+            let change = NodeTaints::read(&node).with(&["ebb.dev/memory-pressure"], keys)?;
+            assert_eq!(change.version.as_deref(), Some("7"));
+            Some(change.taints)
         };
         assert_eq!(with(&[&others], &[]), None);
         assert_eq!(with(&[&others, &own], &["ebb.dev/memory-pressure"]), None);

@@ -124,8 +124,7 @@ impl Watch {
             self.broken = Some((since, at, true));
             self.tell(Event::Broken { since: at, why: failure.to_string() }).await?;
         }
-        let pause =
-            backoff(self.pauses, LONGEST_PAUSE).max(failure.retry_after().unwrap_or_default());
+        let pause = pause_after(failure, self.pauses, LONGEST_PAUSE);
         self.pauses = self.pauses.saturating_add(1);
         tokio::select! {
             () = self.out.closed() => Err(Closed),
@@ -292,9 +291,28 @@ pub fn backoff(failures: u32, longest: Duration) -> Duration {
     whole.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
+/// The pause after a failure that is the `failures`th in a row, counted from 0: [`backoff`], or what the API server asks for and up to half of that more. It asks everybody for the same, and they would come together again.
+#[must_use]
+pub fn pause_after(failure: &Failure, failures: u32, longest: Duration) -> Duration {
+    let asked = failure.retry_after().unwrap_or_default();
+    backoff(failures, longest).max(asked.mul_f64(1.0 + fastrand::f64() / 2.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_asked_to_wait_the_same_time_comes_again_at_different_times_and_never_before() {
+        let asked = Duration::from_secs(4);
+        let failure = Failure::of(429, b"", Some(asked.as_secs()));
+        let pauses: Vec<_> = (0..100).map(|_| pause_after(&failure, 0, LONGEST_PAUSE)).collect();
+        assert!(pauses.iter().all(|pause| (asked..asked * 3 / 2).contains(pause)), "{pauses:?}");
+        let early = pauses.iter().filter(|pause| **pause < asked * 5 / 4).count();
+        assert!((10..90).contains(&early), "{early} of 100 in the first half");
+        let unasked = Failure::of(429, b"", None);
+        assert!(pause_after(&unasked, 0, LONGEST_PAUSE) <= FIRST_PAUSE);
+    }
 
     #[test]
     fn pauses_grow_and_are_bounded() {

@@ -1,8 +1,7 @@
 //! The Node: which of ebb's conditions and taints it has, and which it is to have.
 
 use crate::words::{self, TAINTS};
-use ebb_kube::Time;
-use ebb_kube::{About, Api, Failure};
+use ebb_kube::{About, Api, Failure, NodeTaints, Time};
 use ebb_policy::plan::NodeCondition;
 use ebb_policy::signal::NodeConditionType;
 use serde_json::Value;
@@ -15,13 +14,19 @@ pub(crate) struct NodeSeen {
     pub(crate) name: String,
     /// UID.
     pub(crate) uid: String,
+    /// Its taints.
+    pub(crate) taints: NodeTaints,
 }
 
 impl NodeSeen {
     /// What of a Node's object is kept.
     pub(crate) fn read(object: &Value) -> Self {
         let at = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        Self { name: at("/metadata/name").to_owned(), uid: at("/metadata/uid").to_owned() }
+        Self {
+            name: at("/metadata/name").to_owned(),
+            uid: at("/metadata/uid").to_owned(),
+            taints: NodeTaints::read(object),
+        }
     }
 }
 
@@ -125,7 +130,7 @@ async fn set_taints(
     let holds = |of: &NodeConditionType| states.contains(&(*of, true));
     let wanted: Vec<&str> =
         TAINTS.iter().filter(|(of, _)| holds(of)).map(|(_, key)| *key).collect();
-    api.set_node_taints(&node.name, &own, &wanted).await
+    api.set_node_taints(&node.name, &node.taints, &own, &wanted).await
 }
 
 fn states(conditions: &[NodeCondition]) -> States {

@@ -9,7 +9,7 @@ use ebb_agent::cluster::{
     Budget, Cluster, ClusterNews, Connect, Eviction, NodePod, Order, Told, Update,
 };
 use ebb_agent::store::OutboxFile;
-use ebb_kube::{Api, Failure, Time, Update as Followed, backoff, follow};
+use ebb_kube::{Api, Failure, Time, Update as Followed, follow, pause_after};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -369,8 +369,7 @@ impl Session {
                 if is_deleted {
                     self.keep().await;
                 }
-                let pause = backoff(self.failures, LONGEST_PAUSE)
-                    .max(failure.retry_after().unwrap_or_default());
+                let pause = pause_after(&failure, self.failures, LONGEST_PAUSE);
                 if self.again_at.is_none() {
                     // Those that were told at the same time have failed of the same.
                     self.failures = self.failures.saturating_add(1);
@@ -476,8 +475,7 @@ impl Session {
                 }
             }
             Err(failure) => {
-                let after = backoff(self.word_failed, LONGEST_PAUSE)
-                    .max(failure.retry_after().unwrap_or_default());
+                let after = pause_after(&failure, self.word_failed, LONGEST_PAUSE);
                 self.word_failed = self.word_failed.saturating_add(1);
                 self.word_at = Some(Instant::now() + after);
                 let what = format!(

@@ -5,7 +5,9 @@ use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
 use ebb_cluster_tests::plane::User;
 use ebb_cluster_tests::wait;
-use ebb_kube::{About, Condition, Failure, NewEvent, PodRef, PodStatus, Time, Update, follow};
+use ebb_kube::{
+    About, Condition, Failure, NewEvent, NodeTaints, PodRef, PodStatus, Time, Update, follow,
+};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -243,10 +245,10 @@ fn refused(api: &Api, kubeconfig: &Path, namespace: &str) -> Result<Vec<&'static
             at: Time(1_795_490_180_000),
             host: NODE.to_owned(),
         };
-        let own = ["ebb.dev/memory-pressure"];
+        let (own, unseen) = (["ebb.dev/memory-pressure"], NodeTaints::default());
         let tainted = async {
-            client.set_node_taints(NODE, &own, &own).await?;
-            client.set_node_taints(NODE, &own, &[]).await
+            client.set_node_taints(NODE, &unseen, &own, &own).await?;
+            client.set_node_taints(NODE, &unseen, &own, &[]).await
         };
         let outcomes = [
             client.set_pod_status(&first, &status).await,

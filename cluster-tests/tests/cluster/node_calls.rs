@@ -5,7 +5,9 @@ use crate::world::items;
 use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
 use ebb_cluster_tests::plane::User;
-use ebb_kube::{About, Condition, Failure, NewEvent, PodRef, PodStatus, Time, Update, follow};
+use ebb_kube::{
+    About, Condition, Failure, NewEvent, NodeTaints, PodRef, PodStatus, Time, Update, follow,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -185,7 +187,7 @@ fn tells_the_node(session: &Session) -> Result<()> {
     with_client(session, async |client| {
         for _ in 0..2 {
             client.set_node_conditions(NODE, std::slice::from_ref(&condition)).await?;
-            client.set_node_taints(NODE, &[own], &[own]).await?;
+            client.set_node_taints(NODE, &NodeTaints::default(), &[own], &[own]).await?;
         }
         let seen = api.get(&format!("/api/v1/nodes/{NODE}"))?;
         let keys = taints(&seen);
@@ -195,7 +197,16 @@ fn tells_the_node(session: &Session) -> Result<()> {
         let is_there =
             conditions.iter().any(|c| c["type"] == "EbbMemoryPressure" && c["status"] == "True");
         ensure!(is_there, "{conditions:?}");
-        client.set_node_taints(NODE, &[own], &[]).await?;
+        // As it was seen it takes one call; as it was before that, it is read first.
+        let calls = || client.requests().values().sum::<u64>();
+        for (seen, wanted, expected) in
+            [(&seen, vec![], 1), (&seen, vec![own], 2), (&seen, vec![], 3)]
+        {
+            let before = calls();
+            client.set_node_taints(NODE, &NodeTaints::read(seen), &[own], &wanted).await?;
+            let made = calls() - before;
+            ensure!(made == expected, "{made} calls for {wanted:?}, not {expected}");
+        }
         let keys = taints(&api.get(&format!("/api/v1/nodes/{NODE}"))?);
         ensure!(!keys.contains(&own.to_owned()), "{keys:?}");
         ensure!(keys.contains(&"example.com/other".to_owned()), "{keys:?}");
