@@ -4,6 +4,7 @@
 #![no_main]
 use ebb_agent::sense::cgroup::Cgroup;
 use ebb_agent::sense::host::{CgroupLayout, hierarchies, kernel_release, v1_controllers, v1_mount};
+use ebb_agent::sense::members::Members;
 use ebb_agent::sense::node::NodeSensor;
 use ebb_agent::sense::process::{Process, oom_score_adj};
 use ebb_agent::sense::role::Role;
@@ -26,7 +27,7 @@ const NODE: [&str; 6] = [
 ];
 const PROCESS: [&str; 5] = ["7/stat", "7/status", "7/comm", "7/cgroup", "7/oom_score_adj"];
 const HOST: [&str; 3] = ["mounts", "cgroups", "sys/kernel/osrelease"];
-const CGROUP: [&str; 17] = [
+const CGROUP: [&str; 18] = [
     "memory.current",
     "memory.stat",
     "memory.events",
@@ -44,6 +45,8 @@ const CGROUP: [&str; 17] = [
     "cgroup.threads",
     "cgroup.controllers",
     "cgroup.stat",
+    // Of the procfs that a thread is looked up in.
+    "7/status",
 ];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -87,7 +90,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(usage, cgroup.read_usage(&mut buffer));
             assert_eq!(cgroup.read_populated(&mut buffer), cgroup.populated(&mut buffer));
             assert_eq!(cgroup.read_writes(&mut buffer), cgroup.read_writes(&mut buffer));
-            let _ = (cgroup.members(), cgroup.processes(64));
+            let members = cgroup.members(dir, &Members::default());
+            let _ = members.map(|members| cgroup.members(dir, &members));
+            let _ = cgroup.processes(64);
         }
     }
 });

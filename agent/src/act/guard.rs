@@ -7,6 +7,7 @@
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::custody::Custody;
+use crate::sense::members::Members;
 use crate::sense::process::is_self;
 use crate::sense::role::{Role, is_sandbox};
 use ebb_journal::Refusal;
@@ -42,7 +43,7 @@ impl<'a> Guard<'a> {
         Ok(Self { roots, proc, name: String::new() })
     }
 
-    /// All members of `cgroup`, none of which is protected. Those in `asked`, in ascending order, are taken as asked before.
+    /// All members of `cgroup`, none of which is protected. Those that were `asked` before are not asked again.
     ///
     /// # Errors
     /// One is protected, they cannot all be asked, there are none, or all of them are exiting.
@@ -50,16 +51,16 @@ impl<'a> Guard<'a> {
         &mut self,
         cgroup: &Cgroup,
         path: &Path,
-        asked: &[i32],
-    ) -> Result<Vec<i32>, Refusal> {
-        let members =
-            cgroup.members(&self.roots.proc).map_err(|error| Refusal::unreadable(&error))?;
+        asked: &Members,
+    ) -> Result<Members, Refusal> {
+        let members = cgroup.members(&self.roots.proc, asked);
+        let members = members.map_err(|error| Refusal::unreadable(&error))?;
         if members.has_hidden {
             return Err(Refusal::Unreadable {
                 error: "some are in a pid namespace that ebb cannot see into".into(),
             });
         }
-        let pids = members.pids;
+        let pids = members.pids.as_slice();
         if pids.is_empty() {
             // Since Linux 7.0 the kernel no longer lists a process none of whose threads lives, though it holds its memory
             // still; the cgroup is populated until the last of them is through (Linux a72f73c4dd9b).
@@ -68,9 +69,9 @@ impl<'a> Guard<'a> {
                 Some(false) | None => Refusal::Gone,
             });
         }
-        let newcomers = || pids.iter().filter(|pid| asked.binary_search(pid).is_err());
+        let newcomers = || pids.iter().filter(|pid| asked.pids.binary_search(pid).is_err());
         if newcomers().next().is_none() {
-            return Ok(pids);
+            return Ok(members);
         }
         let below = path.strip_prefix(&self.roots.cgroup).ok();
         let custody = below.map(|below| Custody::of(&self.roots.cgroup, below));
@@ -79,13 +80,13 @@ impl<'a> Guard<'a> {
         for pid in newcomers() {
             self.ask(*pid, has_daemons).map_err(|refusal| refusal.in_cgroup(cgroup.id()))?;
         }
-        if let (Some((below, custody)), &[pid]) = (place, pids.as_slice())
-            && is_sandbox(custody, &self.roots.cgroup, below, &pids, &self.roots.proc)
+        if let (Some((below, custody)), &[pid]) = (place, pids)
+            && is_sandbox(custody, &self.roots.cgroup, below, pids, &self.roots.proc)
         {
             let because = ProtectedReason::Runtime;
             return Err(Refusal::Protected { pid, because, cgroup: Some(cgroup.id()) });
         }
-        Ok(pids)
+        Ok(members)
     }
 
     /// Refuses for init, ebb, what even the kernel may not kill and, where `has_daemons`, for the kubelet and the runtime.

@@ -1,19 +1,20 @@
 //! Killing, terminating and slowing down what is held: two executors, one for real and one that only says what it would do.
 //!
 //! ```text
-//!  cgroup ─ SIGKILL each ─ cgroup.kill ───────────┐
-//!     └─ refused: freeze ─ SIGKILL each ─ again ──┼─► ended, and told ─► release
-//!  process ─ SIGKILL ─────────────────────────────┘
+//!  cgroup ─ SIGKILL to those held ─ cgroup.kill ─ SIGKILL to those without a first thread ─┐
+//!     └─ refused: freeze ─ SIGKILL to each ─ again ────────────────────────────────────────┼─► ended, and told ─► release
+//!  process ─ SIGKILL ──────────────────────────────────────────────────────────────────────┘
 //! ```
 
 use super::ladder;
 use super::marks::Marks;
 use super::pidfd::PidFd;
-use super::victim::{HeldCgroup, Victim};
+use super::victim::{HeldCgroup, Victim, ended_is_fine};
 use crate::clock::Boot;
 use ebb_journal::{Method, Rung};
 use nix::sys::signal::Signal;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ const SIGNAL_FOR: Duration = Duration::from_millis(500);
 /// Pause between its rounds, in which the signalled die.
 const BETWEEN_ROUNDS: Duration = Duration::from_micros(200);
 
-/// Processes signalled per round of that loop.
-const SIGNAL_AT_ONCE: usize = 4096;
+/// How often it is looked for processes without their first thread before they are frozen.
+const ROUNDS: usize = 8;
 
 /// The end of a victim, as far as it can be told at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,14 +82,17 @@ impl Executor for Enforce {
                 process.signal(Signal::SIGKILL)?;
                 Ok((Ended::now(Method::Signal), vec![process]))
             }
-            Victim::Cgroups(mut held) => {
+            Victim::Cgroups(held) => {
                 let mut method = Method::CgroupKill;
-                for cgroup in &mut held {
+                for cgroup in &held {
                     if kill(cgroup)? == Method::FreezeAndSignal {
                         method = Method::FreezeAndSignal;
                     }
                 }
                 let ended = Ended::now(method);
+                for cgroup in &held {
+                    kill_leaderless(cgroup)?;
+                }
                 Ok((ended, held.into_iter().flat_map(|cgroup| cgroup.processes).collect()))
             }
         }
@@ -99,9 +103,7 @@ impl Executor for Enforce {
             Victim::Process(process) => process.signal(Signal::SIGTERM)?,
             Victim::Cgroups(held) => {
                 for cgroup in &held {
-                    for process in cgroup.hold_now(SIGNAL_AT_ONCE) {
-                        ended_is_fine(process.signal(Signal::SIGTERM))?;
-                    }
+                    cgroup.signal(&cgroup.members()?.pids, Signal::SIGTERM)?;
                 }
             }
         }
@@ -128,39 +130,46 @@ impl Executor for Enforce {
     }
 }
 
-/// Kills everything in one cgroup.
-fn kill(held: &mut HeldCgroup) -> io::Result<Method> {
+/// Kills everything in one cgroup but whoever [`kill_leaderless`] sees to.
+fn kill(held: &HeldCgroup) -> io::Result<Method> {
     // Those that are held first: that takes no lock, while cgroup.kill waits for whoever is changing the tree.
-    // They need it anyway: cgroup.kill signals the first thread of each process alone, and where that has exited
-    // and others live on, its signal is lost.
     let signals = held.processes.iter().map(|process| process.signal(Signal::SIGKILL));
     let signalled = signals.map(ended_is_fine).fold(Ok(()), Result::and);
     if held.write("cgroup.kill", "1").is_err() {
         freeze_and_signal(held)?;
         return Ok(Method::FreezeAndSignal);
     }
-    // So it is for those who were not held: of more than can be, whoever is left is signalled now.
-    let is_whole = held.processes.len() >= held.checked.len();
-    let left = if is_whole { Vec::new() } else { held.hold_now(SIGNAL_AT_ONCE) };
-    let signals = left.iter().map(|process| process.signal(Signal::SIGKILL));
-    let signalled = signals.map(ended_is_fine).fold(signalled, Result::and);
     signalled.map(|()| Method::CgroupKill)
+}
+
+/// Kills whom `cgroup.kill` leaves alive: it signals the first thread of each process, and where that has exited and others live on, its signal is lost.
+///
+/// Such a process may have made another meanwhile, and ended: whoever is new is looked for until there is nobody, frozen at last.
+fn kill_leaderless(held: &HeldCgroup) -> io::Result<()> {
+    let mut signalled = BTreeSet::new();
+    for _ in 0..ROUNDS {
+        let mut left = held.members()?.leaderless;
+        left.retain(|pid| signalled.insert(*pid));
+        if left.is_empty() {
+            return Ok(());
+        }
+        held.signal(&left, Signal::SIGKILL)?;
+    }
+    freeze_and_signal(held)
 }
 
 /// Ends a cgroup where `cgroup.kill` is missing (before Linux 5.14): frozen it cannot fork, so each round finds fewer processes.
 ///
 /// A cgroup that cannot be frozen is signalled all the same; the rounds then race against its forks, with a deadline.
-fn freeze_and_signal(held: &mut HeldCgroup) -> io::Result<()> {
+fn freeze_and_signal(held: &HeldCgroup) -> io::Result<()> {
     let frozen = held.write("cgroup.freeze", "1").is_ok();
     let started = Boot::now();
     let mut buffer = Vec::new();
     let mut result = Ok(());
     while held.cgroup.populated(&mut buffer) == Some(true) {
-        held.processes = held.hold_now(SIGNAL_AT_ONCE);
-        for process in &held.processes {
-            result = ended_is_fine(process.signal(Signal::SIGKILL));
-        }
-        if result.is_err() || Boot::now().since(started) > SIGNAL_FOR {
+        // An error of one round is that of no other.
+        result = held.members().and_then(|members| held.signal(&members.pids, Signal::SIGKILL));
+        if Boot::now().since(started) > SIGNAL_FOR {
             break;
         }
         // Not a yield: before every other thread, this one would leave the dying no processor.
@@ -171,11 +180,4 @@ fn freeze_and_signal(held: &mut HeldCgroup) -> io::Result<()> {
         let _ = held.write("cgroup.freeze", "0");
     }
     result
-}
-
-fn ended_is_fine(sent: io::Result<()>) -> io::Result<()> {
-    match sent {
-        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        other => other,
-    }
 }

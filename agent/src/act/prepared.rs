@@ -29,7 +29,7 @@ impl Prepared {
 
     /// The victim for `target` if it can be relied on; afterwards none is held.
     pub(super) fn take(&mut self, target: &Target, roots: &Roots) -> Option<Victim> {
-        let (held, since, victim) = self.held.take()?;
+        let (held, since, mut victim) = self.held.take()?;
         let is_young = Boot::now().since(since) <= HELD_FOR;
         (held == *target && is_young && victim.still_stands(roots)).then_some(victim)
     }

@@ -5,17 +5,22 @@ use super::pidfd::PidFd;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
+use crate::sense::members::Members;
 use crate::sense::process::Process;
 use ebb_journal::{Refusal, Target};
 use ebb_model::ProcessId;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
 pub(super) const HELD_AT_MOST: usize = 64;
+
+/// Processes that are held at a time to be signalled: each takes a descriptor.
+const SIGNALLED_AT_ONCE: usize = 256;
 
 /// A target, held.
 #[derive(Debug)]
@@ -33,8 +38,8 @@ pub(super) struct HeldCgroup {
     path: PathBuf,
     /// The procfs that tells of its processes.
     proc: PathBuf,
-    /// Every process that it had, held or not, in ascending order: each was asked whether it is protected.
-    pub(super) checked: Vec<i32>,
+    /// Everybody who was in it when that was looked at last: each was asked whether it is protected.
+    pub(super) checked: Members,
     pub(super) processes: Vec<PidFd>,
 }
 
@@ -44,11 +49,11 @@ impl Victim {
         let mut guard = Guard::new(roots)?;
         Self::hold_by(target, &roots.proc, |id, path| {
             let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
-            let checked = guard.members(&cgroup, path, &[])?;
-            let first = checked.get(..HELD_AT_MOST).unwrap_or(&checked);
-            let processes = hold_members(&cgroup, first, &roots.proc);
-            let proc = roots.proc.clone();
-            Ok(HeldCgroup { path: path.to_owned(), proc, processes, checked, cgroup })
+            let checked = guard.members(&cgroup, path, &Members::default())?;
+            let mut held = HeldCgroup { checked, ..HeldCgroup::unasked(cgroup, path, &roots.proc) };
+            let first = held.checked.pids.get(..HELD_AT_MOST).unwrap_or(&held.checked.pids);
+            held.processes = held.hold(first).map_err(|error| Refusal::unreadable(&error))?;
+            Ok(held)
         })
     }
 
@@ -95,14 +100,16 @@ impl Victim {
     }
 
     /// Whether what was checked when it was taken hold of still stands: nobody has joined it since who is protected or cannot be asked.
-    pub(super) fn still_stands(&self, roots: &Roots) -> bool {
-        let Self::Cgroups(held) = self else {
-            return matches!(self, Self::Process(process) if process.is_there());
+    pub(super) fn still_stands(&mut self, roots: &Roots) -> bool {
+        let held = match self {
+            Self::Cgroups(held) => held,
+            Self::Process(process) => return process.is_there(),
         };
         let Ok(mut guard) = Guard::new(roots) else { return false };
-        held.iter().all(|held| {
-            !held.checked.is_empty()
-                && guard.members(&held.cgroup, &held.path, &held.checked).is_ok()
+        held.iter_mut().all(|held| {
+            let now = guard.members(&held.cgroup, &held.path, &held.checked);
+            let was_asked = !held.checked.pids.is_empty();
+            now.map(|members| held.checked = members).is_ok() && was_asked
         })
     }
 }
@@ -111,7 +118,7 @@ impl HeldCgroup {
     /// One of whose processes nothing is known.
     pub(super) fn unasked(cgroup: Cgroup, path: &Path, proc: &Path) -> Self {
         let (path, proc) = (path.to_owned(), proc.to_owned());
-        Self { cgroup, path, proc, processes: Vec::new(), checked: Vec::new() }
+        Self { cgroup, path, proc, processes: Vec::new(), checked: Members::default() }
     }
 
     /// Writes `value` to a control file of exactly this cgroup.
@@ -126,21 +133,41 @@ impl HeldCgroup {
         KeptFile::from_fd(fd).read(&mut Vec::new()).map(str::to_owned)
     }
 
-    /// At most `limit` of the processes that are in the cgroup now.
-    pub(super) fn hold_now(&self, limit: usize) -> Vec<PidFd> {
-        let Ok(mut members) = self.cgroup.members(&self.proc) else { return Vec::new() };
-        members.pids.truncate(limit);
-        hold_members(&self.cgroup, &members.pids, &self.proc)
+    /// Who is in the cgroup now.
+    pub(super) fn members(&self) -> io::Result<Members> {
+        self.cgroup.members(&self.proc, &self.checked)
+    }
+
+    /// Sends `signal` to those of `pids` that are in the cgroup, to every one that it can be sent to.
+    pub(super) fn signal(&self, pids: &[i32], signal: Signal) -> io::Result<()> {
+        let mut result = Ok(());
+        for some in pids.chunks(SIGNALLED_AT_ONCE) {
+            for process in self.hold(some)? {
+                result = result.and(ended_is_fine(process.signal(signal)));
+            }
+        }
+        result
+    }
+
+    /// Holds those of `pids` that are in the cgroup after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
+    fn hold(&self, pids: &[i32]) -> io::Result<Vec<PidFd>> {
+        let held: Vec<(i32, PidFd)> =
+            pids.iter().filter_map(|pid| Some((*pid, PidFd::open(*pid).ok()?))).collect();
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let still_there = self.members()?.pids;
+        let is_there = |pid: &i32| still_there.binary_search(pid).is_ok();
+        Ok(held.into_iter().filter(|(pid, _)| is_there(pid)).map(|(_, fd)| fd).collect())
     }
 }
 
-/// Holds those of `pids` that are in `cgroup` after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
-fn hold_members(cgroup: &Cgroup, pids: &[i32], proc: &Path) -> Vec<PidFd> {
-    let held: Vec<(i32, PidFd)> =
-        pids.iter().filter_map(|pid| Some((*pid, PidFd::open(*pid).ok()?))).collect();
-    let still_there = cgroup.members(proc).map(|members| members.pids).unwrap_or_default();
-    let is_there = |pid: &i32| still_there.binary_search(pid).is_ok();
-    held.into_iter().filter(|(pid, _)| is_there(pid)).map(|(_, fd)| fd).collect()
+/// Who has ended needs no signal.
+pub(super) fn ended_is_fine(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other,
+    }
 }
 
 /// At most `limit` processes of `target` by identity, for whoever is to end them without asking again.
@@ -151,7 +178,7 @@ pub fn members(target: &Target, roots: &Roots, limit: usize) -> Result<Vec<Proce
     let mut guard = Guard::new(roots)?;
     let mut of = |id: u64, path: &Path| {
         let cgroup = Cgroup::open(path, id).map_err(|_| Refusal::Gone)?;
-        guard.members(&cgroup, path, &[])
+        guard.members(&cgroup, path, &Members::default()).map(|members| members.pids)
     };
     let mut pids = match target {
         Target::Cgroup { id, path } => of(*id, path)?,

@@ -85,16 +85,29 @@ pub(super) fn guard(
     Ok(thread.thread().clone())
 }
 
+/// What holds up who would be killed next in place of the loop.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp {
+    /// Who is exiting, and since when that is waited for.
+    pub(super) awaited: Option<(Target, Boot)>,
+    /// Who may have moved, as last told.
+    told: Option<Target>,
+}
+
 /// Kills the first candidate that can be killed, in place of the loop; `None` when none could, or none need be.
 ///
 /// A candidate that is exiting is as good as killed: nobody behind it goes for memory that is on its way back.
-/// Nor does anybody go behind one that may have moved rather than ended. `awaited` is who holds up the others, and since when.
+/// Nor does anybody go behind one that may have moved rather than ended.
 pub(super) fn stand_in(
     resort: &LastResort,
     actor: &mut Actor,
-    awaited: &mut Option<(Target, Boot)>,
+    held_up: &mut HeldUp,
 ) -> Option<Acted> {
-    actor.check_need(&resort.need).ok()?;
+    if actor.check_need(&resort.need).is_err() {
+        *held_up = HeldUp::default();
+        return None;
+    }
+    let HeldUp { awaited, told } = held_up;
     for (Candidate { target, may_move }, number) in resort.candidates.iter().zip(1..) {
         let job = Job {
             number: u64::MAX / 2 + number,
@@ -121,8 +134,7 @@ pub(super) fn stand_in(
             }
             // The memory is still out, and may be held by the same processes in a cgroup that only the loop would find. The kernel's OOM killer goes by processes.
             Err(NotDone::Refused(Refusal::Gone)) if *may_move => {
-                if awaited.as_ref().is_none_or(|(one, _)| one != target) {
-                    *awaited = Some((target.clone(), Boot::now()));
+                if told.replace(target.clone()).as_ref() != Some(target) {
                     tracing::error!(
                         ?target,
                         "the loop is stuck, and who was to be killed may have moved: nobody is killed in its place"

@@ -13,7 +13,7 @@ use super::release::Releaser;
 use super::seat::{Order, Post, Seat, lock};
 use super::self_protection::{Turn, run_first};
 use super::standby::Standby;
-use super::watchdog;
+use super::watchdog::{self, HeldUp};
 use super::{Acted, Actor, Job, Step, Target};
 use crate::clock::Boot;
 use ebb_journal::Rung;
@@ -122,7 +122,7 @@ pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::R
             releaser: releaser.clone(),
             results: results.clone(),
             untold: VecDeque::new(),
-            awaited: None,
+            held_up: HeldUp::default(),
         };
         let (take_over, told) = sync_channel(1);
         let own = take_over.clone();
@@ -145,8 +145,8 @@ struct Killer {
     results: Sender<Acted>,
     /// What the loop had no room for.
     untold: VecDeque<Acted>,
-    /// Who was exiting when it stood in for the loop, and since when that is waited for.
-    awaited: Option<(Target, Boot)>,
+    /// What held up whom it was to kill in place of the loop.
+    held_up: HeldUp,
 }
 
 /// Waits for the seat, has it until somebody takes over, and waits again.
@@ -184,7 +184,7 @@ impl Killer {
                 }
                 Ok(Order::StandIn(resort)) => {
                     post.begin(None);
-                    let acted = watchdog::stand_in(&resort, &mut self.actor, &mut self.awaited);
+                    let acted = watchdog::stand_in(&resort, &mut self.actor, &mut self.held_up);
                     post.end();
                     self.seat.stands_in.store(false, Ordering::Release);
                     if let Some(acted) = acted {

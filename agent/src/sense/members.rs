@@ -8,13 +8,13 @@
 //! of where it lives does not list it. `cgroup.threads` lists its other threads.
 
 use super::cgroup::Cgroup;
-use super::file::{keyed, read_once};
+use super::file::{KeptFile, keyed, read_once};
 use super::process::{status_field, threads};
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -29,30 +29,74 @@ const PIECE: usize = 64 << 10;
 /// Longest path that is opened at once; the kernel takes up to 4095 bytes.
 const OPENED_AT_ONCE: usize = 2048;
 
+/// Threads for each process that may be asked about, where their number is limited.
+const THREADS_EACH: usize = 8;
+
 /// Who is in a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// Process ids, in ascending order.
     pub pids: Vec<i32>,
+    /// Those of them whose first thread has ended, in ascending order: `cgroup.kill` does not reach them.
+    pub leaderless: Vec<i32>,
     /// Some live in a pid namespace that this process cannot see into: the kernel lists them as 0.
     pub has_hidden: bool,
+    /// The process of each thread that is not the first of one, by its id.
+    threads: BTreeMap<i32, i32>,
 }
 
 impl Cgroup {
-    /// Every process in this cgroup and below, by the procfs at `proc`.
+    /// Every process in this cgroup and below, by the procfs at `proc`. Of threads that were there `before` it is known whose they are.
     ///
     /// # Errors
-    /// What the kernel says when one of the lists cannot be read. A cgroup below that has been removed meanwhile is none.
-    pub fn members(&self, proc: &Path) -> io::Result<Members> {
-        let mut found = Found { limit: usize::MAX, tids: Some(Vec::new()), ..Found::default() };
+    /// What the kernel says when one of the lists cannot be read, or whose a thread is. A cgroup below that has been removed meanwhile is none.
+    pub fn members(&self, proc: &Path, before: &Members) -> io::Result<Members> {
+        let found = self.members_up_to(usize::MAX / THREADS_EACH, proc, before)?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// The same of a cgroup with at most `limit` processes and eight times as many threads; `None` where there are more.
+    ///
+    /// # Errors
+    /// As [`Self::members`].
+    pub fn members_up_to(
+        &self,
+        limit: usize,
+        proc: &Path,
+        before: &Members,
+    ) -> io::Result<Option<Members>> {
+        let mut found =
+            Found { limit: limit.saturating_add(1), tids: Some(Vec::new()), ..Found::default() };
         self.collect(&mut found)?;
         let Found { mut pids, has_hidden, tids, .. } = found;
+        let mut tids = tids.unwrap_or_default();
+        if pids.len() > limit || tids.len() > limit * THREADS_EACH {
+            return Ok(None);
+        }
         pids.sort_unstable();
-        let leaderless = leaderless(tids.unwrap_or_default(), &pids, proc);
-        pids.extend(leaderless);
-        pids.sort_unstable();
-        pids.dedup();
-        Ok(Members { pids, has_hidden })
+        tids.sort_unstable();
+        let mut members = Members { has_hidden, ..Members::default() };
+        if !tids.is_empty() {
+            let dead = |pid: &&i32| tids.binary_search(pid).is_err();
+            members.leaderless = pids.iter().filter(dead).copied().collect();
+        }
+        // Hidden are those of another pid namespace, and for a moment a thread that has just ended.
+        members.has_hidden |= pids.is_empty() && tids.contains(&0);
+        tids.retain(|tid| *tid != 0 && pids.binary_search(tid).is_err());
+        members.threads = whose(&tids, proc, before)?;
+        for (tid, process) in &members.threads {
+            if pids.binary_search(process).is_err() {
+                members.pids.push(*process);
+                // Otherwise it was born between the two lists.
+                members.leaderless.extend((tid != process).then_some(*process));
+            }
+        }
+        members.pids.extend(pids);
+        for list in [&mut members.pids, &mut members.leaderless] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        Ok(Some(members))
     }
 
     /// Processes that this cgroup and those below list, at most `limit` of them: no promise that they are all still there, or that there are no others.
@@ -92,8 +136,12 @@ fn collect_below(top: BorrowedFd<'_>, found: &mut Found) -> io::Result<()> {
             Err(error) if is_gone(error) => continue,
             Err(error) => return Err(error.into()),
         };
+        // One small file in place of two lists and of some sixty names, for each cgroup of a tree in which nobody lives.
+        if is_empty(dir.as_fd(), &mut found.buffer) {
+            continue;
+        }
         found.add(dir.as_fd())?;
-        if found.pids.len() >= found.limit {
+        if found.is_full() {
             return Ok(());
         }
         for entry in dir.iter() {
@@ -125,6 +173,11 @@ struct Found {
 }
 
 impl Found {
+    fn is_full(&self) -> bool {
+        let most = self.limit.saturating_mul(THREADS_EACH);
+        self.pids.len() >= self.limit || self.tids.as_ref().is_some_and(|tids| tids.len() >= most)
+    }
+
     /// Adds the processes of `dir` itself.
     fn add(&mut self, dir: BorrowedFd<'_>) -> io::Result<()> {
         let Self { pids, has_hidden, limit, buffer, .. } = self;
@@ -140,12 +193,26 @@ impl Found {
             Err(error) if is_gone(error) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+        let most = limit.saturating_mul(THREADS_EACH);
         let Some(tids) = &mut self.tids else { return Ok(()) };
-        match read_list(dir, "cgroup.threads", &mut self.buffer, &mut |tid| tids.push(tid)) {
+        let mut add = |tid| {
+            if tids.len() < most {
+                tids.push(tid);
+            }
+        };
+        match read_list(dir, "cgroup.threads", &mut self.buffer, &mut add) {
             Err(error) if !is_gone(error) => Err(error.into()),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the kernel says that nobody lives in the cgroup or below.
+fn is_empty(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> bool {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let events = openat(dir, "cgroup.events", flags, Mode::empty()).map(KeptFile::from_fd);
+    let text = events.ok().and_then(|events| events.read_value(buffer).ok().map(str::to_owned));
+    text.and_then(|text| keyed(&text, "populated")) == Some(0)
 }
 
 /// Has `add` take each number of the list `name`.
@@ -181,19 +248,36 @@ fn read_list(
     Ok(())
 }
 
-/// The processes that some of the threads `tids` belong to and that are not among `pids`, which are in ascending order.
-fn leaderless(mut tids: Vec<i32>, pids: &[i32], proc: &Path) -> Vec<i32> {
-    tids.retain(|tid| *tid != 0 && pids.binary_search(tid).is_err());
-    // Most processes have one thread. Of the others a list of threads costs less than to ask each thread.
-    if !tids.is_empty() {
-        let known: BTreeSet<i32> = pids.iter().flat_map(|pid| threads(proc, *pid)).collect();
-        tids.retain(|tid| !known.contains(tid));
+/// The process of each of these threads that still lives.
+fn whose(tids: &[i32], proc: &Path, before: &Members) -> io::Result<BTreeMap<i32, i32>> {
+    let mut found = BTreeMap::new();
+    let mut siblings = BTreeMap::new();
+    for tid in tids {
+        let known = before.threads.get(tid).or_else(|| siblings.get(tid)).copied();
+        let process = match known {
+            Some(process) => process,
+            None => {
+                let Some(process) = process_of(*tid, proc)? else { continue };
+                // The others of a process cost one list, not one file each.
+                siblings.extend(threads(proc, process).map(|sibling| (sibling, process)));
+                process
+            }
+        };
+        found.insert(*tid, process);
     }
-    let process_of = |tid: i32| {
-        let status = read_once(&proc.join(tid.to_string()).join("status")).ok()?;
-        status_field(&status, "Tgid:")?.trim().parse().ok()
+    Ok(found)
+}
+
+/// The process that a thread belongs to; `None` when it has ended.
+fn process_of(tid: i32, proc: &Path) -> io::Result<Option<i32>> {
+    let status = match read_once(&proc.join(tid.to_string()).join("status")) {
+        Ok(status) => status,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
-    tids.into_iter().filter_map(process_of).collect()
+    Ok(status_field(&status, "Tgid:").and_then(|field| field.trim().parse().ok()))
 }
 
 fn is_gone(error: Errno) -> bool {
@@ -225,6 +309,10 @@ mod tests {
     use super::*;
     use std::fs;
 
+    fn all_of(cgroup: &Cgroup) -> io::Result<Members> {
+        cgroup.members(Path::new("/proc"), &Members::default())
+    }
+
     #[test]
     fn processes_of_the_whole_subtree_are_found_and_foreign_ones_left_out() {
         let (dir, cgroup) =
@@ -233,27 +321,66 @@ mod tests {
         fs::write(dir.path().join("x/y/cgroup.procs"), "12\n").unwrap();
         assert_eq!(cgroup.processes(100), [10, 11, 12]);
         assert_eq!(cgroup.processes(2), [10, 11]);
-        assert!(cgroup.members(Path::new("/proc")).unwrap().has_hidden);
+        assert!(all_of(&cgroup).unwrap().has_hidden);
         fs::write(dir.path().join("cgroup.stat"), "nr_descendants 0\n").unwrap();
         assert_eq!(cgroup.processes(100), [10, 11], "the kernel says that there is nothing below");
+    }
+
+    /// A procfs with these threads, each of a process.
+    fn procfs(threads: &[(i32, i32)]) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().unwrap();
+        for (tid, process) in threads {
+            let task = proc.path().join(format!("{process}/task/{tid}"));
+            fs::create_dir_all(task).unwrap();
+            fs::create_dir_all(proc.path().join(tid.to_string())).unwrap();
+            let status = format!("Name:\tleak\nTgid:\t{process}\n");
+            fs::write(proc.path().join(format!("{tid}/status")), status).unwrap();
+        }
+        proc
     }
 
     #[test]
     fn a_process_whose_first_thread_stayed_elsewhere_is_found_by_its_other_threads() {
         let threads = "10\n11\n501\n502\n601\n0\n";
-        let (_dir, cgroup) = fake(&[("cgroup.procs", "10\n"), ("cgroup.threads", threads)]);
-        let proc = tempfile::tempdir().unwrap();
-        for tid in ["10", "11"] {
-            fs::create_dir_all(proc.path().join("10/task").join(tid)).unwrap();
-        }
-        // 601 has ended since.
-        for (tid, process) in [("11", 10), ("501", 500), ("502", 500)] {
-            fs::create_dir_all(proc.path().join(tid)).unwrap();
-            let status = format!("Name:\tleak\nTgid:\t{process}\n");
-            fs::write(proc.path().join(tid).join("status"), status).unwrap();
-        }
-        let members = cgroup.members(proc.path()).unwrap();
-        assert_eq!(members, Members { pids: vec![10, 500], has_hidden: false });
+        let (dir, cgroup) = fake(&[("cgroup.procs", "10\n12\n"), ("cgroup.threads", threads)]);
+        // 601 has ended since; 12 has, and a thread of it has not.
+        let proc = procfs(&[(11, 10), (501, 500), (502, 500)]);
+        let found = cgroup.members(proc.path(), &Members::default()).unwrap();
+        assert_eq!((found.pids.as_slice(), found.has_hidden), ([10, 12, 500].as_slice(), false));
+        assert_eq!(found.leaderless, [12, 500]);
+        // Of whom it is known nobody is asked again; of newcomers it is.
+        let proc = procfs(&[(503, 500)]);
+        fs::write(dir.path().join("cgroup.threads"), "10\n11\n12\n502\n503\n").unwrap();
+        let again = cgroup.members(proc.path(), &found).unwrap();
+        assert_eq!((again.pids, again.leaderless), (vec![10, 12, 500], vec![500]));
+        fs::write(dir.path().join("cgroup.procs"), "").unwrap();
+        fs::write(dir.path().join("cgroup.threads"), "0\n").unwrap();
+        assert!(cgroup.members(proc.path(), &found).unwrap().has_hidden, "of another namespace");
+    }
+
+    #[test]
+    fn of_a_crowd_no_more_is_read_than_is_wanted() {
+        let (dir, cgroup) = fake(&[("cgroup.procs", "10\n11\n"), ("cgroup.threads", "10\n11\n")]);
+        let proc = procfs(&[]);
+        let up_to = |limit| cgroup.members_up_to(limit, proc.path(), &Members::default()).unwrap();
+        assert_eq!(up_to(2).unwrap().pids, [10, 11]);
+        assert_eq!(up_to(1), None);
+        let threads: String = (10..40).map(|tid| format!("{tid}\n")).collect();
+        fs::write(dir.path().join("cgroup.threads"), threads).unwrap();
+        assert_eq!(up_to(2), None, "too many threads");
+    }
+
+    #[test]
+    fn where_nobody_lives_nobody_is_looked_for() {
+        let (dir, cgroup) =
+            fake(&[("cgroup.procs", "10\n"), ("cgroup.stat", "nr_descendants 1\n")]);
+        let below = dir.path().join("x");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join("cgroup.procs"), "12\n").unwrap();
+        fs::write(below.join("cgroup.events"), "populated 0\n").unwrap();
+        assert_eq!(all_of(&cgroup).unwrap().pids, [10]);
+        fs::write(below.join("cgroup.events"), "populated 1\n").unwrap();
+        assert_eq!(all_of(&cgroup).unwrap().pids, [10, 12]);
     }
 
     #[test]
@@ -262,17 +389,14 @@ mod tests {
         let text: String = all.iter().map(|pid| format!("{pid}\n")).collect();
         assert!(text.len() > 1 << 20);
         let (_dir, cgroup) = fake(&[("cgroup.procs", &text)]);
-        assert_eq!(
-            cgroup.members(Path::new("/proc")).unwrap(),
-            Members { pids: all, has_hidden: false }
-        );
+        assert_eq!(all_of(&cgroup).unwrap().pids, all);
     }
 
     #[test]
     fn a_list_that_cannot_be_read_is_an_error_and_not_an_empty_one() {
         let (dir, cgroup) = fake(&[]);
         fs::create_dir(dir.path().join("cgroup.procs")).unwrap();
-        assert!(cgroup.members(Path::new("/proc")).is_err());
+        assert!(all_of(&cgroup).is_err());
     }
 
     #[test]
@@ -287,7 +411,7 @@ mod tests {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT;
         let procs = openat(&at, "cgroup.procs", flags, Mode::S_IRUSR).unwrap();
         nix::unistd::write(&procs, b"70\n").unwrap();
-        assert_eq!(cgroup.members(Path::new("/proc")).unwrap().pids, [10, 70]);
+        assert_eq!(all_of(&cgroup).unwrap().pids, [10, 70]);
         drop(dir);
     }
 }

@@ -250,12 +250,15 @@ impl Node {
 /// Whether a populated cgroup has processes of its own.
 ///
 /// The kernel lists no process that is exiting (since Linux 7.0), so one without cgroups below has some though it lists none.
-/// Nor does it list one whose first thread had ended when it was moved here, but its other threads.
+/// Nor does it list one whose first thread had ended when it was moved here, but its other threads; and where those are in
+/// threaded cgroups below, this is the one that has their memory.
 fn has_processes(dir: &Path) -> bool {
     let lists = |file: &str| read_once(&dir.join(file)).is_ok_and(|t| !t.trim().is_empty());
     // A directory has a link from each that is directly below it, and two more.
     let has_none_below = || std::fs::metadata(dir).is_ok_and(|m| m.nlink() <= 2);
-    lists("cgroup.procs") || has_none_below() || lists("cgroup.threads")
+    let is_of_threaded =
+        || read_once(&dir.join("cgroup.type")).is_ok_and(|t| t.trim() == "domain threaded");
+    lists("cgroup.procs") || has_none_below() || lists("cgroup.threads") || is_of_threaded()
 }
 
 /// Whether nothing below the cgroup at `path` is followed.

@@ -8,12 +8,13 @@
 //! Whoever was handed a tree moves processes in it at will, and the cgroup that they have left may be removed: what was charged to it is its parent's then.
 //! So what such a tree has, less what its workloads have, is held by processes that have moved. Where that is more than any session leaves behind, the processes are asked what they hold.
 //! Where there are more of them than can be asked, or some came since, whoever was not asked counts as having all that is left: its owner hides among what is its own.
-//! What nobody of a tree is found to hold may be anybody's in it, for the same reason: outside of it nobody can have taken it.
+//! What nobody of a tree is found to hold may be anybody's in it, for the same reason. Where only some cgroups of a tree are listed as workloads, the others may hold it: whoever is listed counts as having it all the same.
 
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
+use crate::sense::members::Members;
 use crate::sense::process::anonymous_memory;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,9 +31,6 @@ const ASKED: usize = 2048;
 
 /// What they said stands for so many times as long as it took to ask them: the part of one core that it may take is one in this many.
 const STANDS_FOR: u32 = 10;
-
-/// However long it took, no longer than this.
-const STANDS_AT_MOST: Duration = Duration::from_secs(1);
 
 /// Who was found to have memory that is charged elsewhere.
 #[derive(Debug, Default)]
@@ -147,7 +145,7 @@ impl Answers {
     }
 
     fn stand(&self, now: Boot) -> bool {
-        now.since(self.at) < (self.took * STANDS_FOR).min(STANDS_AT_MOST)
+        now.since(self.at) < self.took * STANDS_FOR
     }
 
     fn of(&self, id: u64) -> Excess {
@@ -180,11 +178,16 @@ impl Missing {
 
 /// What the processes of a workload hold beyond what is charged to it, in bytes; `None` when not all of them are among the `left` that may be asked.
 fn excess_of(tracked: &Tracked, proc: &Path, left: &mut usize) -> Option<u64> {
-    let pids = tracked.cgroup.members(proc).ok()?.pids;
-    let is_whole = pids.len() <= *left;
-    *left = left.saturating_sub(pids.len());
-    let held = || pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum::<u64>();
-    is_whole.then(|| held().saturating_sub(tracked.charged().unwrap_or(0)))
+    if *left == 0 {
+        return None;
+    }
+    let Ok(Some(members)) = tracked.cgroup.members_up_to(*left, proc, &Members::default()) else {
+        *left = 0;
+        return None;
+    };
+    *left -= members.pids.len();
+    let held: u64 = members.pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum();
+    Some(held.saturating_sub(tracked.charged().unwrap_or(0)))
 }
 
 /// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.

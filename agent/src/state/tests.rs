@@ -221,6 +221,18 @@ fn memory_is_looked_for_in_a_cgroup_that_nobody_has_told_of_yet() {
 }
 
 #[test]
+fn memory_follows_who_moves_to_where_nobody_counts_it() {
+    let moving = Moving::new();
+    let dir = moving.fake.roots().cgroup.join(Moving::TREE).join("a.scope");
+    for file in ["memory.current", "memory.stat"] {
+        fs::remove_file(dir.join(file)).unwrap();
+    }
+    let state = moving.fake.state(&Patterns::default());
+    assert_eq!(mib_of(&state, "a.scope"), Some(500));
+    assert_eq!(mib_of(&state, "b.scope"), None, "nothing runs in it");
+}
+
+#[test]
 fn what_nobody_of_a_tree_is_found_to_hold_may_be_anybodys_in_it_and_nobody_elses() {
     let mut moving = Moving::new();
     Moving::holds(&moving.fake, 20);

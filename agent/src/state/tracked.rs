@@ -293,9 +293,12 @@ fn protected_memory(usage: &Usage) -> Option<Quantity> {
     usage.min.max(usage.low).map(Quantity::bytes)
 }
 
-/// `usage` with so many bytes of anonymous memory more.
+/// `usage` with so many bytes of anonymous memory more, which are all that is known of a cgroup without a memory controller.
 fn with(usage: Usage, moved: u64) -> Usage {
-    let more = |bytes: Option<u64>| bytes.map(|bytes| bytes.saturating_add(moved));
+    if moved == 0 {
+        return usage;
+    }
+    let more = |bytes: Option<u64>| Some(bytes.unwrap_or(0).saturating_add(moved));
     Usage { current: more(usage.current), anon: more(usage.anon), ..usage }
 }
 

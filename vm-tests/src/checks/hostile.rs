@@ -9,6 +9,7 @@ use crate::runner;
 use crate::scene::Scene;
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::thread;
@@ -21,8 +22,13 @@ const USER: u32 = 1000;
 const USERS_TREE: &str = "work.slice/user@1000.service";
 /// How long a leak that moves on stays in a cgroup.
 const STAYS: Duration = Duration::from_millis(200);
-/// Leaks that move, one after the other.
-const ROUNDS: usize = 4;
+/// Leaks that move, one after the other, and where to. The first thread of a process, once it has ended, stays behind when it is moved: where such a process lives the kernel lists nobody.
+const MOVING: [(&str, &str, Shape); 4] = [
+    ("into scopes", "hog", Shape::Scope),
+    ("without its first thread", "leaderless", Shape::Scope),
+    ("to where nobody counts memory", "hog", Shape::Bare),
+    ("without its first thread, into threaded cgroups", "leaderless", Shape::Threaded),
+];
 /// Levels that a tree of its own choice is nested.
 const LEVELS: usize = 70;
 
@@ -80,30 +86,25 @@ fn marked(cgroup: &Cgroup) -> Result<()> {
     cgroup.write("memory.low", "max")
 }
 
-/// A leak that moves on five times a second, each time into a new cgroup, and has the one that it left removed: what it took is charged to no workload.
+/// Leaks that move on five times a second, each time into a new cgroup, and have the one that they left removed: what they took is charged to no workload.
 pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
     let mut scene = Scene::with_innocents(3, 30)?;
     let mut agent = Agent::enforce(test, THRESHOLDS)?;
-    let own = |name: &str| -> Result<Cgroup> {
-        let cgroup = Cgroup::create(&format!("{USERS_TREE}/{name}.scope"))?;
-        given(&cgroup)?;
-        Ok(cgroup)
-    };
-    let mut beside = Actor::start(&own("beside")?, &["idle", "1"])?;
+    let beside = owned("beside.scope")?;
+    let mut beside = Actor::start(&beside, &["idle", "1"])?;
     // The threshold is crossed at another moment of its stay each time.
-    for nth in 0..ROUNDS {
-        let mut at = own(&format!("leak-{nth}-0"))?;
-        // Every other one has ended its first thread, which stays behind: where it lives no process is listed.
-        let kind = if nth % 2 == 0 { "hog" } else { "leaderless" };
+    for (nth, (what, kind, shape)) in MOVING.into_iter().enumerate() {
+        runner::note(test, what)?;
+        let mut at = owned(&format!("leak-{nth}-0.scope"))?;
         let mut leak = Actor::start(&at, &[kind, "200"])?;
         let begun = Instant::now();
         let mut moved = 0;
         while leak.is_alive()? {
             ensure!(begun.elapsed() < SOON, "the leak lives after it has moved {moved} times");
             moved += 1;
-            let next = own(&format!("leak-{nth}-{moved}"))?;
+            let next = owned(&shape.name(nth, moved))?;
             // It may be dead by now, and not to be moved any more.
-            if leak.pid().and_then(|pid| next.adopt(pid)).is_ok() {
+            if leak.pid().and_then(|pid| shape.adopt(&next, pid)).is_ok() {
                 at.remove()?;
                 at = next;
             }
@@ -117,6 +118,54 @@ pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
     let victims = victims(&agent.stop()?);
     ensure!(victims.iter().all(|victim| victim.contains("/leak-")), "ebb acted on {victims:?}");
     Ok(Outcome::Passed)
+}
+
+/// A cgroup of the user's tree that is the user's.
+fn owned(name: &str) -> Result<Cgroup> {
+    let cgroup = Cgroup::create(&format!("{USERS_TREE}/{name}"))?;
+    given(&cgroup)?;
+    Ok(cgroup)
+}
+
+/// What a cgroup is like into which a leak moves.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// A scope.
+    Scope,
+    /// One whose memory is charged to the one above: it has no memory controller.
+    Bare,
+    /// Threaded: the threads are in one below.
+    Threaded,
+}
+
+impl Shape {
+    fn name(self, nth: usize, moved: usize) -> String {
+        let ending = if matches!(self, Self::Scope) { ".scope" } else { "" };
+        format!("leak-{nth}-{moved}{ending}")
+    }
+
+    fn adopt(self, into: &Cgroup, pid: Pid) -> Result<()> {
+        let below = into.child("below");
+        match self {
+            Self::Scope => into.adopt(pid),
+            Self::Bare => {
+                fs::create_dir(below.path()).context("cannot make a cgroup below")?;
+                below.adopt(pid)
+            }
+            Self::Threaded => {
+                fs::create_dir(below.path()).context("cannot make a cgroup below")?;
+                below.write("cgroup.type", "threaded")?;
+                into.adopt(pid)?;
+                let threads = fs::read_dir(format!("/proc/{pid}/task"));
+                let threads = threads.context("cannot list threads")?.flatten();
+                let names = threads.map(|thread| thread.file_name().to_string_lossy().into_owned());
+                // The first thread has ended, and stays where it was.
+                names
+                    .filter(|thread| *thread != pid.to_string())
+                    .try_for_each(|thread| below.write("cgroup.threads", &thread))
+            }
+        }
+    }
 }
 
 /// The ninth process of the largest workload, born after ebb has looked at the others, is exempt from the OOM killer: the workload lives, the leak beside it goes.

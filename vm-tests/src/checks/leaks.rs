@@ -1,5 +1,7 @@
 //! Workloads that take memory until somebody stops them: it must be ebb, in time, and the right one.
+use crate::actors::Actor;
 use crate::agent::{Agent, Settings, is, name_of, victims};
+use crate::cgroup::Cgroup;
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
@@ -22,8 +24,15 @@ pub(crate) fn full_speed(test: &TestContext) -> Result<Outcome> {
     )
 }
 
-/// In a thread whose process shows no memory any more.
+/// Processes beside a leak, more than ebb holds.
+const BESIDE: usize = 70;
+
+/// In a thread whose process shows no memory any more, behind more processes than are held one by one: `cgroup.kill` reaches those alone.
 pub(crate) fn leaderless(test: &TestContext) -> Result<Outcome> {
+    let cgroup = Cgroup::create("work.slice/hog.service")?;
+    for _ in 0..BESIDE {
+        Actor::start(&cgroup, &["idle", "0"])?;
+    }
     stopped(
         test,
         &["leaderless", "300"],

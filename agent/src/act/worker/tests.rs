@@ -106,13 +106,13 @@ fn nobody_is_killed_in_place_of_a_stuck_loop_without_need() {
     let (mut child, target) = sleeper();
     let resort = left(NEED, [target.clone()]);
     let (_proc, mut plenty) = actor(PLENTY, Mode::Enforce);
-    assert!(watchdog::stand_in(&resort, &mut plenty, &mut None).is_none());
+    assert!(watchdog::stand_in(&resort, &mut plenty, &mut HeldUp::default()).is_none());
     let (_proc, mut unknown) = actor("MemTotal: 1000 kB\n", Mode::Enforce);
-    assert!(watchdog::stand_in(&resort, &mut unknown, &mut None).is_none());
+    assert!(watchdog::stand_in(&resort, &mut unknown, &mut HeldUp::default()).is_none());
     assert!(child.try_wait().unwrap().is_none());
     let (_proc, mut little) = actor(LITTLE, Mode::Enforce);
     let none = left(Need::MemoryBelow { bytes: 1 }, [target]);
-    assert!(watchdog::stand_in(&none, &mut little, &mut None).is_none());
+    assert!(watchdog::stand_in(&none, &mut little, &mut HeldUp::default()).is_none());
     end(child);
 }
 
@@ -123,10 +123,10 @@ fn nobody_is_killed_in_place_of_a_stuck_loop_behind_one_that_may_have_moved() {
     let gone = Target::Process { pid: i32::MAX, start: 1 };
     let mut resort = left(NEED, [gone, innocent]);
     resort.candidates[0].may_move = true;
-    assert!(watchdog::stand_in(&resort, &mut actor, &mut None).is_none());
+    assert!(watchdog::stand_in(&resort, &mut actor, &mut HeldUp::default()).is_none());
     assert!(child.try_wait().unwrap().is_none());
     resort.candidates[0].may_move = false;
-    assert!(watchdog::stand_in(&resort, &mut actor, &mut None).is_some());
+    assert!(watchdog::stand_in(&resort, &mut actor, &mut HeldUp::default()).is_some());
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
 }
 
@@ -140,14 +140,14 @@ fn nobody_goes_in_place_of_an_exiting_candidate_until_that_takes_too_long() {
     let exiting = Target::Cgroup { id, path: dir.path().to_owned() };
     let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
     let resort = left(NEED, [exiting.clone(), second.clone()]);
-    let mut awaited = None;
+    let mut held_up = HeldUp::default();
     for _ in 0..2 {
-        assert!(watchdog::stand_in(&resort, &mut actor, &mut awaited).is_none());
+        assert!(watchdog::stand_in(&resort, &mut actor, &mut held_up).is_none());
         assert!(child.try_wait().unwrap().is_none(), "it went in its place");
     }
-    let (_, since) = awaited.as_mut().unwrap();
+    let (_, since) = held_up.awaited.as_mut().unwrap();
     *since = Boot(since.0.saturating_sub(10_000_000_000));
-    let acted = watchdog::stand_in(&resort, &mut actor, &mut awaited).unwrap();
+    let acted = watchdog::stand_in(&resort, &mut actor, &mut held_up).unwrap();
     assert_eq!(acted.job.target, second);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
 }

@@ -78,6 +78,15 @@ fn hand_made_groups_with_processes_are_workloads_and_oom_group_joins_what_is_bel
 }
 
 #[test]
+fn where_threads_are_in_threaded_cgroups_the_one_above_is_the_workload() {
+    // The first thread of its only process ended elsewhere, so that it lists nobody.
+    let (dir, _) = fake(&["apps.slice/d/t p"]);
+    let above = dir.path().join("apps.slice/d");
+    fs::write(above.join("cgroup.type"), "domain threaded\n").unwrap();
+    assert_eq!(workload_paths(&Tree::scan(dir.path()).unwrap()), ["apps.slice/d"]);
+}
+
+#[test]
 fn the_operators_own_list_replaces_the_rules() {
     let (_dir, tree) = fake(&["apps/a p", "apps/b p", "system.slice/x.service p"]);
     let chosen = |p: &Path| p == Path::new("apps");
