@@ -1,5 +1,5 @@
 //! ebb connected to the API server beside a real kubelet on a node that has no time for either: both processors are busy, or five pods leak at once.
-use super::kubernetes::{FIELDS, decides_on, evicts, is_about, on_a_node};
+use super::kubernetes::{FIELDS, WITHOUT_A_HEAD_START, decides_on, evicts, is_about, on_a_node};
 use crate::actors::Actor;
 use crate::agent::{Agent, is};
 use crate::cgroup::Cgroup;
@@ -21,8 +21,6 @@ const RATE: &str = "60";
 const AT_ONCE: usize = 5;
 const ROUNDS: usize = 4;
 const RATE_AT_ONCE: &str = "50";
-/// More than there is: a leak that keeps so much available takes nothing before its gate is open.
-const WITHOUT_A_HEAD_START: &str = "1000000";
 /// For what a step takes on a busy node under TCG.
 const PATIENCE: Duration = Duration::from_secs(240);
 const PROCESSORS: usize = 2;
@@ -141,8 +139,18 @@ fn evicted(test: &TestContext, kube: &Kube, agent: &mut Agent, leak: &ApiPod) ->
     let by_watchdog = |record: &Value| evicts(record, leak) && record["byWatchdog"] == true;
     let decisions = count(agent, |record| decides_on(record, leak) || by_watchdog(record));
     let kills = count(agent, |record| evicts(record, leak));
-    let events = kube.events(leak, "Evicted")?.len();
-    ensure!(events > 0, "{name} is gone without an Event; {}", agent.last_words());
+    let mut events = 0;
+    wait::seldom(PATIENCE, &format!("{decisions} decisions on {name} are told"), || {
+        events = kube.events(leak, "Evicted").map_or(0, |events| events.len());
+        events >= decisions
+    })
+    .with_context(|| agent.last_words())?;
+    ensure!(
+        events == decisions,
+        "{decisions} decisions on {name}, and {events} Events; {}",
+        agent.last_words()
+    );
+    kube.until_torn_down(leak)?;
     let after = first.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
     let killed = match after {
         Some(after) => format!("killed {after:.0} ms after the crossing"),

@@ -1,6 +1,6 @@
 //! ebb as users have it: its own image, the DaemonSet of `deploy/` with its own service account and rights, on a node with a whole control plane. What it evicts is made anew by its ReplicaSet, and does not come back before the pressure is over.
 use super::kubelet::{containers, idle_pods};
-use super::kubernetes::{condition_and_taint, evicts, is_about};
+use super::kubernetes::{condition_and_taint, evicts, is_about, killed_in_time};
 use crate::agent::is;
 use crate::init::SELF;
 use crate::kube::{ApiPod, EbbPod, Kube, PodSpec};
@@ -75,6 +75,7 @@ fn play(test: &TestContext, kube: &Kube, ebb: &mut Option<EbbPod>) -> Result<()>
     ensure!(containers(kube, &idle)? == before, "an idle pod was started again");
     ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed somebody");
     ensure!(kube.restarts_of_ebb(pod)? == 0, "ebb itself was started again");
+    kube.kubelet_evicts_nobody()?;
     let counted = pod.metric("ebb_evictions_total{method=\"kill\"}")?;
     let evicted = records.iter().filter(|r| is(r, "evicted")).count();
     ensure!(
@@ -129,12 +130,13 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
         (is_bound || !has_taint).then_some((is_bound, has_taint))
     })?;
     ensure!(landed != (true, true), "{} landed on a Node under pressure", next.name);
-    let after = evicted.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
+    let after = killed_in_time(evicted.as_ref().context("it was evicted")?)?;
     let kept = began.elapsed();
+    kube.until_torn_down(&leak)?;
     runner::note(
         test,
         &format!(
-            "leak {round}: killed {after:?} ms after the crossing, its object gone {gone:.1?} later; the next one was kept away for {kept:.1?}"
+            "leak {round}: killed {after} ms after the crossing, its object gone {gone:.1?} later; the next one was kept away for {kept:.1?}"
         ),
     )
 }

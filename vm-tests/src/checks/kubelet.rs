@@ -2,7 +2,7 @@
 use crate::agent::{Agent, Settings, is};
 use crate::containerd::SOCKET;
 use crate::init::SELF;
-use crate::kube::{ApiPod, Ending, Kube, PodSpec, ending};
+use crate::kube::{ApiPod, Ending, Kube, PodSpec, ending, last_ending};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
@@ -22,7 +22,13 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 const ROUNDS: usize = 10;
 /// How often the same one: most of a round is the kubelet's waiting, which gets longer each time.
 const ROUNDS_OF_ONE: usize = 4;
+/// A kubelet of that age sees on cgroup v2 what pods use of what it may give them, and no more: of 2 GiB it may give 548 MiB here, and evicts when pods use more.
+const OWN_THRESHOLD: &str = "1500Mi";
+/// MiB.
+const ABOVE_IT: &str = "700";
 const IDLE: &[&str] = &["/bin/sleep", "1000000"];
+/// What a leak has written when it begins.
+const LOGGED: &str = "ready\n";
 /// What the status says of a container that was killed and is still there to be asked.
 const KILLED: (i64, &str) = (137, "Error");
 
@@ -56,6 +62,36 @@ fn kill_once(test: &TestContext, kube: &Kube) -> Result<()> {
     let newest = kube.sandboxes(&pod)?.into_iter().next();
     ensure!(newest.is_some_and(|newest| !sandboxes.contains(&newest)), "in its old sandbox");
     Ok(())
+}
+
+/// Without ebb: a kubelet that evicts a pod itself leaves the same exit code and reason as an eviction of ebb's does, and its log can be read.
+pub(crate) fn evicts_itself(test: &TestContext) -> Result<Outcome> {
+    let kube = Kube::ensure(test)?;
+    let played = kube.with_kubelet_threshold(OWN_THRESHOLD, || {
+        let command = &[SELF, "act-here", "idle", ABOVE_IT];
+        let pod = kube.run(&PodSpec { name: "evicted", command, ..PodSpec::default() })?;
+        let says = |object: &Value, path: &str| {
+            object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let object = wait::seldom_some(ENDED_IN, "its kubelet has evicted it", || {
+            let object = kube.pod(&pod).ok()?;
+            let is_ended = says(&object, "/status/phase") == "Failed" && ending(&object).is_some();
+            is_ended.then_some(object)
+        })?;
+        ensure!(says(&object, "/status/reason") == "Evicted", "{:#}", object["status"]);
+        let ended = ending(&object).context("nothing of its run in its status")?;
+        let log = kube.log(&pod)?;
+        runner::note(test, &format!("{ended:?}, its log is {log:?}"))?;
+        ensure!(
+            (ended.exit_code, ended.reason.as_str()) == KILLED,
+            "it ended otherwise: {ended:?}"
+        );
+        ensure!(log == LOGGED, "its log is {log:?}");
+        Ok(())
+    });
+    kube.keep_logs(test)?;
+    kube.delete_all_pods()?;
+    played.map(|()| Outcome::Passed)
 }
 
 /// A pod leaks, is evicted, is started again by its kubelet with the same UID in the same sandbox, and leaks again: each time it is the one that goes, and the three idle pods beside it stay as they are.
@@ -99,6 +135,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
     let victims = acted_on(&mut agent);
     agent.stop()?;
     ensure!(victims.len() >= ROUNDS, "{ROUNDS} rounds, and ebb evicted {victims:?}");
+    kube.kubelet_evicts_nobody()?;
     ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed somebody");
     Ok(())
 }
@@ -147,6 +184,14 @@ impl Rounds<'_> {
             ensure!(says == KILLED, "round {round}: its pod's status says {latest:?}");
             let kills = node::vmstat("oom_kill ")? - self.oom_kills;
             ensure!(kills == 0, "round {round}: the kernel killed {kills} times");
+            let what = format!("the log of the run that ended in round {round} can be read");
+            wait::seldom(LONGEST_BACK_OFF + ENDED_IN, &what, || {
+                let is_last = |object: Value| {
+                    last_ending(&object).is_some_and(|last| last.container == latest.container)
+                };
+                kube.pod(&leak).is_ok_and(is_last)
+                    && kube.previous_log(&leak).is_ok_and(|log| log == LOGGED)
+            })?;
             runner::note(test, &format!("round {round} took {:.0?}", began.elapsed()))?;
             ended.push(latest);
             self.left -= 1;

@@ -2,7 +2,7 @@
 use super::kubelet::{containers, idle_pods};
 use crate::agent::{Agent, Settings, is};
 use crate::cgroup::Cgroup;
-use crate::containerd::SOCKET;
+use crate::containerd::{GATE, SOCKET, open_gate};
 use crate::init::SELF;
 use crate::kube::{ApiPod, KUBECONFIG, Kube, NODE, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
@@ -21,8 +21,12 @@ const EVICTED_IN: Duration = Duration::from_secs(180);
 /// From the eviction to the end of its object: a kubelet of that age takes 0.3 s when it is idle, and up to a minute when it has missed something.
 const GONE_IN: Duration = Duration::from_secs(90);
 const LEAKS: usize = 3;
-/// How long an API server is away, from the eviction on: the kubelet starts the pod again meanwhile, more than once.
-const AWAY: Duration = Duration::from_secs(40);
+/// More than there is: a leak that keeps so much available takes nothing before its gate is open.
+pub(super) const WITHOUT_A_HEAD_START: &str = "1000000";
+/// How long an API server is away, from the first eviction on: the kubelet starts the pods again meanwhile, more than once.
+const AWAY: Duration = Duration::from_secs(60);
+/// From the crossing to the kill, at most, also under emulation: a hundred times what it takes as a rule.
+const KILLED_WITHIN_MS: f64 = 1000.0;
 const API_SERVER: &str = "system.slice/kube-apiserver.service";
 
 /// Each leak is evicted, deleted and told once; the Node says so as long as it is under pressure.
@@ -30,7 +34,7 @@ pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
     on_a_node(test, FIELDS, leaks)
 }
 
-/// With an API server that answers nothing the leak is killed in the same time, as often as its kubelet starts it again, and nobody else; what happened is told once it answers again.
+/// With an API server that answers nothing for a minute two leaks are killed in the same time, as often as their kubelet starts them again, and nobody else; what happened is told once it answers again, once each and in order.
 pub(crate) fn told_later(test: &TestContext) -> Result<Outcome> {
     on_a_node(test, FIELDS, away)
 }
@@ -88,6 +92,7 @@ fn beside_idle_pods(
     ensure!(others.is_empty(), "somebody else was evicted: {others:?}");
     ensure!(containers(kube, &idle)? == before, "an idle pod was started again");
     ensure!(node::vmstat("oom_kill ")? == oom_kills, "the kernel killed somebody");
+    kube.kubelet_evicts_nobody()?;
     agent.stop().map(drop)
 }
 
@@ -101,43 +106,93 @@ fn leaks(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
 }
 
 fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
-    let command = &[SELF, "act-here", "hog", RATE];
-    let leak = kube.run(&PodSpec { name: "leak-away", command, ..PodSpec::default() })?;
+    let gated = |name: &str| {
+        let gate = format!("{GATE}/{name}");
+        let command = &[SELF, "act-here", "gated", WITHOUT_A_HEAD_START, &gate, RATE];
+        kube.run(&PodSpec { name, command, ..PodSpec::default() })
+    };
+    let leaks = [gated("leak-away-1")?, gated("leak-away-2")?];
     let server = Cgroup::at(API_SERVER);
     server.write("cgroup.freeze", "1")?;
-    let evicted = wait::seldom(EVICTED_IN, "the leak is evicted", || {
-        agent.records().iter().any(|record| evicts(record, &leak))
+    let mut began = None;
+    let gone = leaks.iter().try_for_each(|leak| {
+        open_gate(&leak.name)?;
+        wait::seldom(EVICTED_IN, &format!("{} is evicted", leak.name), || {
+            agent.records().iter().any(|record| evicts(record, leak))
+        })?;
+        began.get_or_insert_with(Instant::now);
+        Ok(())
     });
-    let began = Instant::now();
-    let over = wait::seldom(AWAY * 2, "the API server was away for long enough", || {
+    let began = began.unwrap_or_else(Instant::now);
+    let over = wait::seldom(AWAY * 4, "the API server was away for long enough", || {
         began.elapsed() >= AWAY
     });
     // Whatever became of it: the next test wants an API server.
     server.write("cgroup.freeze", "0")?;
-    evicted.and(over)?;
-    let count = |agent: &mut Agent, is_one: &dyn Fn(&Value) -> bool| {
-        agent.records().iter().filter(|record| is_one(record)).count()
-    };
-    let kills = count(agent, &|record| evicts(record, &leak));
+    let back = Instant::now();
+    gone.and(over)?;
+    for leak in &leaks {
+        let name = &leak.name;
+        wait::seldom(GONE_IN, &format!("{name} is gone"), || kube.has(leak).is_ok_and(|has| !has))?;
+        runner::note(
+            test,
+            &format!("{name} was gone {:.1?} after the API server was back", back.elapsed()),
+        )?;
+        kube.until_torn_down(leak)?;
+    }
     // What its kubelet starts again at once belongs to the same decision; what leaks again later takes another.
-    let decisions = count(agent, &|record| decides_on(record, &leak));
-    wait::seldom(GONE_IN, "the leak is gone", || kube.has(&leak).is_ok_and(|has| !has))?;
-    let gone = began.elapsed().saturating_sub(AWAY);
-    wait::seldom(GONE_IN, &format!("the API server was told of {decisions} decisions"), || {
-        let is_told = |r: &Value| is(r, "evictionTold") && is_about(r, &leak);
-        count(agent, &is_told) >= decisions
-    })?;
-    let events = kube.events(&leak, "Evicted")?.len();
-    ensure!(
-        events == decisions && decisions >= 1,
-        "{decisions} decisions are shown by {events} Events"
-    );
+    let told = |agent: &mut Agent| {
+        of_leaks(agent, &leaks, |r, leak| is(r, "evictionTold") && is_about(r, leak))
+    };
+    let decided = of_leaks(agent, &leaks, decides_on);
+    wait::seldom(
+        GONE_IN,
+        &format!("the API server was told of {} decisions", decided.len()),
+        || told(agent).len() >= decided.len(),
+    )?;
+    let (told, decided) = (told(agent), of_leaks(agent, &leaks, decides_on));
+    ensure!(told == decided, "decided on {decided:?}, and told of {told:?}");
+    let kills = of_leaks(agent, &leaks, evicts).len();
+    for leak in &leaks {
+        let (events, own) = (kube.events(leak, "Evicted")?.len(), decided.iter());
+        let decisions = own.filter(|name| **name == leak.name).count();
+        ensure!(
+            events == decisions && decisions >= 1,
+            "{decisions} decisions on {} are shown by {events} Events",
+            leak.name
+        );
+        in_time(agent, leak)?;
+    }
     runner::note(
         test,
         &format!(
-            "{kills} kills by {decisions} decisions while the API server was away, {events} Events; the object was gone {gone:.1?} after it was back"
+            "{kills} kills by {decided:?} while the API server was away, each told once and in order"
         ),
     )
+}
+
+/// Names of the leaks that records are about, in the order of the records.
+fn of_leaks(
+    agent: &mut Agent,
+    leaks: &[ApiPod],
+    is_about: impl Fn(&Value, &ApiPod) -> bool,
+) -> Vec<String> {
+    let of = |record: &Value| leaks.iter().find(|leak| is_about(record, leak));
+    agent.records().iter().filter_map(of).map(|leak| leak.name.clone()).collect()
+}
+
+/// The first kill of a pod came in time; returns how many milliseconds after the crossing.
+fn in_time(agent: &mut Agent, pod: &ApiPod) -> Result<f64> {
+    let evicted = agent.records().iter().find(|record| evicts(record, pod));
+    killed_in_time(evicted.context("it was not evicted")?)
+}
+
+/// The same of the record of a kill.
+pub(super) fn killed_in_time(evicted: &Value) -> Result<f64> {
+    let after = evicted.get("afterMs").and_then(Value::as_f64);
+    let after = after.with_context(|| format!("no time since the crossing: {evicted}"))?;
+    ensure!(after <= KILLED_WITHIN_MS, "killed {after} ms after the crossing");
+    Ok(after)
 }
 
 pub(super) fn decides_on(record: &Value, pod: &ApiPod) -> bool {
@@ -170,12 +225,11 @@ fn leak(test: &TestContext, kube: &Kube, agent: &mut Agent, n: usize) -> Result<
     let told = agent.records().iter().find(|r| is(r, "evictionTold") && is_about(r, &leak));
     let refused = told.and_then(|record| record.get("refused")).and_then(Value::as_array);
     ensure!(refused.is_some_and(Vec::is_empty), "{name}: not all was taken: {refused:?}");
-    let after = evicted.as_ref().and_then(|record| record.get("afterMs")).and_then(Value::as_f64);
+    let after = killed_in_time(evicted.as_ref().context("it was evicted")?)?;
+    kube.until_torn_down(&leak)?;
     runner::note(
         test,
-        &format!(
-            "{name}: killed {after:?} ms after the crossing, its object gone {gone:.1?} later"
-        ),
+        &format!("{name}: killed {after} ms after the crossing, its object gone {gone:.1?} later"),
     )
 }
 

@@ -14,7 +14,7 @@ mod policies;
 mod services;
 
 pub(crate) use deployed::EbbPod;
-pub(crate) use pods::{ApiPod, Ending, PodSpec, ending};
+pub(crate) use pods::{ApiPod, Ending, PodSpec, ending, last_ending};
 
 use crate::cgroup::Cgroup;
 use crate::containerd::{Containerd, SOON, Store};
@@ -22,6 +22,7 @@ use crate::registry::Context as TestContext;
 use crate::{runner, wait};
 use anyhow::{Context, Result, ensure};
 use api::Api;
+use ebb_cri::Sandbox;
 use pods::ALL;
 use serde_json::Value;
 use std::fs;
@@ -113,13 +114,59 @@ impl Kube {
         Cgroup::at(&format!("kubepods/besteffort/pod{}", pod.uid))
     }
 
+    /// Have the kubelet work with this threshold of memory while `play` goes on.
+    pub(crate) fn with_kubelet_threshold<T>(
+        &self,
+        threshold: &str,
+        play: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let played = services::restart_kubelet(threshold).and_then(|()| play());
+        // Whatever became of it: the next test wants the usual one.
+        services::restart_kubelet(services::MEMORY_THRESHOLD)?;
+        played
+    }
+
     /// Ids of the sandboxes that the runtime has for a pod, the newest first.
     pub(crate) fn sandboxes(&self, pod: &ApiPod) -> Result<Vec<String>> {
+        let mut own = self.sandboxes_of(pod)?;
+        own.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created));
+        Ok(own.into_iter().map(|sandbox| sandbox.id).collect())
+    }
+
+    /// Wait until the kubelet has torn down what it had made for a pod.
+    pub(crate) fn until_torn_down(&self, pod: &ApiPod) -> Result<()> {
+        wait::seldom(READY_IN, &format!("the sandbox of {} is torn down", pod.name), || {
+            self.sandboxes_of(pod).is_ok_and(|own| own.iter().all(|sandbox| !sandbox.ready))
+        })
+    }
+
+    fn sandboxes_of(&self, pod: &ApiPod) -> Result<Vec<Sandbox>> {
         let list = self.containerd.wait(self.containerd.cri.sandboxes());
         let mut own: Vec<_> = list.context("cannot list sandboxes")?;
         own.retain(|sandbox| sandbox.pod.uid == pod.uid);
-        own.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created));
-        Ok(own.into_iter().map(|sandbox| sandbox.id).collect())
+        Ok(own)
+    }
+
+    /// Fails if the kubelet has evicted anybody itself, or says that the node is short of memory.
+    pub(crate) fn kubelet_evicts_nobody(&self) -> Result<()> {
+        let list = self.api.get("/api/v1/events")?;
+        let events = list.get("items").and_then(Value::as_array).context("no list of events")?;
+        let text = |event: &Value, path: &str| {
+            event.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let own = events.iter().filter(|event| {
+            text(event, "/source/component") == "kubelet"
+                && ["Evicted", "EvictionThresholdMet"].contains(&text(event, "/reason").as_str())
+        });
+        let own: Vec<_> = own.map(|event| text(event, "/message")).collect();
+        ensure!(own.is_empty(), "the kubelet has evicted by itself: {own:?}");
+        let node = self.node()?;
+        let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+        let is_short = conditions.into_iter().flatten().any(|condition| {
+            text(condition, "/type") == "MemoryPressure" && text(condition, "/status") == "True"
+        });
+        ensure!(!is_short, "the kubelet says that the node is short of memory");
+        Ok(())
     }
 }
 

@@ -102,6 +102,21 @@ impl Kube {
         Ok(id.filter(|_| runs).and_then(|id| id.rsplit('/').next()).map(str::to_owned))
     }
 
+    /// What the latest run has written, as `kubectl logs` shows it.
+    pub(crate) fn log(&self, pod: &ApiPod) -> Result<String> {
+        self.log_at(pod, "")
+    }
+
+    /// The same of the run before that, as `kubectl logs --previous` shows it.
+    pub(crate) fn previous_log(&self, pod: &ApiPod) -> Result<String> {
+        self.log_at(pod, "?previous=true")
+    }
+
+    fn log_at(&self, pod: &ApiPod, query: &str) -> Result<String> {
+        let log = self.api.get(&format!("{}/log{query}", path(&pod.name)))?;
+        Ok(log.as_str().map_or_else(|| log.to_string(), str::to_owned))
+    }
+
     /// How many times its kubelet has started the container again.
     pub(crate) fn restarts(&self, pod: &ApiPod) -> Result<u64> {
         let object = self.pod(pod)?;
@@ -112,9 +127,17 @@ impl Kube {
 
 /// How the latest of a pod's runs that have ended did so, `None` when none has.
 pub(crate) fn ending(object: &Value) -> Option<Ending> {
+    ending_at(object, &["/state/terminated", "/lastState/terminated"])
+}
+
+/// The same of the run before the present one, or before the one that is waited for.
+pub(crate) fn last_ending(object: &Value) -> Option<Ending> {
+    ending_at(object, &["/lastState/terminated"])
+}
+
+fn ending_at(object: &Value, places: &[&str]) -> Option<Ending> {
     let status = container_status(object)?;
-    let terminated = ["/state/terminated", "/lastState/terminated"];
-    let terminated = terminated.iter().find_map(|place| status.pointer(place))?;
+    let terminated = places.iter().find_map(|place| status.pointer(place))?;
     let text = |key: &str| terminated.get(key).and_then(Value::as_str).unwrap_or_default();
     Some(Ending {
         exit_code: terminated.get("exitCode").and_then(Value::as_i64)?,

@@ -38,7 +38,9 @@ const STARTS_IN: Duration = Duration::from_secs(240);
 /// What the kubelet and its volumes call, which busybox has.
 const TOOLS: [&str; 7] = ["du", "find", "ip", "mount", "nice", "stat", "umount"];
 
-/// Its own thresholds and its rotation of logs are out of the way: who is evicted here is ebb's decision.
+/// The kubelet's default.
+pub(super) const MEMORY_THRESHOLD: &str = "100Mi";
+/// Its thresholds of disk and its rotation of logs are out of the way: filesystems are small here, and who is evicted is ebb's decision.
 const KUBELET_CONFIGURATION: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
@@ -47,7 +49,7 @@ cgroupDriver: cgroupfs
 failSwapOn: false
 makeIPTablesUtilChains: false
 enableControllerAttachDetach: false
-evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
+evictionHard: {memory.available: 100Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 containerLogMaxSize: 10Gi
@@ -85,6 +87,17 @@ pub(super) fn prepare() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Start the kubelet anew with another threshold of memory.
+pub(super) fn restart_kubelet(threshold: &str) -> Result<()> {
+    Cgroup::at("system.slice/kubelet.service").kill()?;
+    let usual = format!("memory.available: {MEMORY_THRESHOLD}");
+    let other = format!("memory.available: {threshold}");
+    let configuration = KUBELET_CONFIGURATION.replace(&usual, &other);
+    ensure!(threshold == MEMORY_THRESHOLD || configuration.contains(&other), "no threshold");
+    fs::write(KUBELET_CONFIG, configuration).context("cannot write the kubelet's")?;
+    service("kubelet", &kubelet()).map(drop)
 }
 
 /// Whether this machine has controllers and a scheduler.
