@@ -346,7 +346,7 @@ impl NodeState {
             self.read_workload(id, depth);
         }
         self.forget_the_gone();
-        if self.moved.look(now, &self.cgroups, &self.roots) == Explained::NotAll {
+        if self.look_at_the_moved(now) == Explained::NotAll {
             self.look_for_the_moving(now)?;
         }
         Ok(())
@@ -379,8 +379,12 @@ impl NodeState {
             self.read_workload(id, Depth::Memory);
         }
         self.moved.forget_answers();
-        let _ = self.moved.look(now, &self.cgroups, &self.roots);
+        let _ = self.look_at_the_moved(now);
         Ok(())
+    }
+
+    fn look_at_the_moved(&mut self, now: Boot) -> Explained {
+        self.moved.look(now, &self.cgroups, self.rules.chosen().is_some(), &self.roots)
     }
 
     fn read_tree(&mut self, now: Boot) -> io::Result<()> {

@@ -8,7 +8,7 @@
 //! Whoever was handed a tree moves processes in it at will, and the cgroup that they have left may be removed: what was charged to it is its parent's then.
 //! So what such a tree has, less what its workloads have, is held by processes that have moved. Where that is more than any session leaves behind, the processes are asked what they hold.
 //! Where there are more of them than can be asked, or some came since, whoever was not asked counts as having all that is left: its owner hides among what is its own.
-//! What nobody of a tree is found to hold may be anybody's in it, for the same reason. Where only some cgroups of a tree are listed as workloads, the others may hold it: whoever is listed counts as having it all the same.
+//! What nobody of a tree is found to hold may be anybody's in it, for the same reason. Where the operator lists which cgroups are workloads the others hold it, as far as anybody knows: nobody is charged with what was not found.
 
 use super::tracked::Tracked;
 use crate::clock::Boot;
@@ -73,11 +73,12 @@ impl Moved {
         self.bytes.get(&id).copied().unwrap_or(0)
     }
 
-    /// Looks at the trees that were handed over, once their workloads were read.
+    /// Looks at the trees that were handed over, once their workloads were read, which are whatever lives in such a tree unless `are_listed` by the operator.
     pub(super) fn look(
         &mut self,
         now: Boot,
         cgroups: &BTreeMap<u64, Tracked>,
+        are_listed: bool,
         roots: &Roots,
     ) -> Explained {
         let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
@@ -105,8 +106,11 @@ impl Moved {
         for (missing, own) in &short {
             // Whoever came since they were asked has not been asked.
             let mut held: Vec<_> = own.iter().map(|one| answers.of(one.cgroup.id())).collect();
+            if are_listed {
+                held.iter_mut().for_each(|excess| _ = excess.bytes.get_or_insert(0));
+            }
             let (mut bytes, left) = share(missing.bytes, &mut held);
-            if missing.is_notable(left) {
+            if missing.is_notable(left) && !are_listed {
                 held.iter_mut().for_each(|excess| excess.bytes = None);
                 (bytes, _) = share(missing.bytes, &mut held);
                 // Old answers are no ground to look for somebody else: who gave them has moved on since.

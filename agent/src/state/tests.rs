@@ -242,6 +242,15 @@ fn what_nobody_of_a_tree_is_found_to_hold_may_be_anybodys_in_it_and_nobody_elses
 }
 
 #[test]
+fn of_a_tree_of_which_some_cgroups_are_listed_nobody_is_charged_with_what_the_others_hold() {
+    let moving = Moving::new();
+    Moving::holds(&moving.fake, 20);
+    let listed = format!("{}/a.scope", Moving::TREE);
+    let patterns = Patterns { workloads: vec![listed], ..Patterns::default() };
+    assert_eq!(mib_of(&moving.fake.state(&patterns), "a.scope"), Some(20));
+}
+
+#[test]
 fn after_a_loss_the_tree_is_read_again() {
     let fake = Fake::new();
     fake.add("apps/a", 1);
