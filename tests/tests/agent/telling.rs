@@ -2,6 +2,7 @@
 
 mod annotations;
 mod calls;
+mod credentials;
 mod node;
 mod order;
 mod rights;
