@@ -4,6 +4,7 @@ mod annotations;
 mod calls;
 mod connections;
 mod credentials;
+mod mirrors;
 mod node;
 mod order;
 mod rights;
