@@ -1,6 +1,6 @@
 //! One call: a request, a deadline, and an answer or the reason why there is none. Every call is counted by verb and code.
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -108,7 +108,7 @@ impl Api {
         }
         let response = sent
             .map_err(|_| Failure::Deadline(deadline))?
-            .map_err(|e| Failure::Connection(chain(&e)))?;
+            .map_err(|e| Failure::unreached(&self.server, &e))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -135,7 +135,7 @@ impl Api {
         timeout(deadline, whole)
             .await
             .map_err(|_| Failure::Deadline(deadline))?
-            .map_err(|e: kube::Error| Failure::Connection(chain(&e)))
+            .map_err(|e: kube::Error| Failure::unreached(&self.server, &e))
     }
 
     /// A good answer, read.

@@ -9,7 +9,7 @@ pub enum Failure {
     /// Nothing came in time.
     #[error("no answer within {} s", .0.as_secs())]
     Deadline(Duration),
-    /// The API server could not be reached, or the connection broke.
+    /// The API server could not be reached, which names it, or the connection broke.
     #[error("{0}")]
     Connection(String),
     /// The API server answered with an error.
@@ -33,6 +33,9 @@ pub enum Failure {
 
 /// The cause that the Eviction subresource names where a budget refuses; a 429 without it is about the API server's load (`CauseType` in `policy/v1`).
 const BUDGET: &str = "DisruptionBudget";
+
+/// How rustls calls a certificate that none of the known authorities has signed.
+const UNKNOWN_ISSUER: &str = "invalid peer certificate: UnknownIssuer";
 
 /// What the API server does not say itself.
 fn advice(code: u16) -> &'static str {
@@ -84,6 +87,17 @@ impl Failure {
             retry_after: retry_after.map(Duration::from_secs),
             by_budget: status.details.causes.iter().any(|cause| cause.reason == BUDGET),
         }
+    }
+
+    /// What kept a request from being sent, or its answer from coming, with what to check.
+    pub(crate) fn unreached(server: &str, error: &dyn std::error::Error) -> Self {
+        let why = chain(error);
+        let advice = if why.contains(UNKNOWN_ISSUER) {
+            "; its certificate is not signed by the authority that is to sign it (`certificate-authority` in the kubeconfig, `ca.crt` of a service account): is it another cluster's?"
+        } else {
+            ""
+        };
+        Self::Connection(format!("{}: {why}{advice}", server.trim_end_matches('/')))
     }
 
     /// The HTTP code; `None` without an answer.

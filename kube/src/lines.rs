@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// How long a watch lasts, at random from here to twice that: they are not all to end at once.
 const WATCH_SECONDS: u64 = 240;
@@ -28,7 +28,9 @@ pub(crate) struct Closed;
 /// The lines of one watch.
 pub(crate) struct Lines {
     body: Body,
-    seconds: u64,
+    /// How long it may last without a bookmark, and when that is over.
+    longest: Duration,
+    over: Instant,
     rest: Vec<u8>,
     /// The API server has sent a bookmark: it does so again and again.
     pub(crate) has_bookmarks: bool,
@@ -37,12 +39,18 @@ pub(crate) struct Lines {
 impl Lines {
     /// Those of a watch that was asked to last so many seconds.
     pub(crate) fn of(body: Body, seconds: u64) -> Self {
-        Self { body, seconds, rest: Vec::new(), has_bookmarks: false }
+        let longest = Duration::from_secs(seconds) + DEADLINE;
+        let over = Instant::now() + longest;
+        Self { body, longest, over, rest: Vec::new(), has_bookmarks: false }
     }
 
-    /// How long nothing may come before the watch counts as dead.
-    fn patience(&self) -> Duration {
-        if self.has_bookmarks { SILENCE } else { Duration::from_secs(self.seconds) + DEADLINE }
+    /// How long nothing may come before the watch counts as dead: since something has come last, or where there are no bookmarks since it began.
+    fn patience(&self) -> (Duration, Instant) {
+        if self.has_bookmarks {
+            (SILENCE, Instant::now() + SILENCE)
+        } else {
+            (self.longest, self.over)
+        }
     }
 
     /// The next whole lines; `None` at the end of the watch. `out` is whom they are for.
@@ -51,10 +59,10 @@ impl Lines {
         out: &mpsc::Sender<T>,
     ) -> Result<Option<Result<Vec<u8>, Failure>>, Closed> {
         loop {
-            let patience = self.patience();
+            let (patience, until) = self.patience();
             let frame = tokio::select! {
                 () = out.closed() => return Err(Closed),
-                frame = timeout(patience, self.body.frame()) => frame,
+                frame = timeout_at(until, self.body.frame()) => frame,
             };
             let data = match frame {
                 Err(_) => return Ok(Some(Err(Failure::Deadline(patience)))),
@@ -79,12 +87,16 @@ impl Lines {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_watch_that_says_nothing_is_given_up_and_sooner_where_bookmarks_come() {
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_without_bookmarks_is_given_up_30_s_after_it_was_to_end_and_one_with_them_sooner()
+     {
         let mut lines = Lines::of(Body::empty(), 300);
-        assert_eq!(lines.patience().as_secs(), 330);
+        let left = |lines: &Lines| (lines.patience().1 - Instant::now()).as_secs();
+        assert_eq!(left(&lines), 330);
+        tokio::time::advance(Duration::from_secs(200)).await;
+        assert_eq!(left(&lines), 130);
         lines.has_bookmarks = true;
-        assert_eq!(lines.patience().as_secs(), 150);
+        assert_eq!(left(&lines), 150);
     }
 
     #[tokio::test]

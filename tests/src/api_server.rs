@@ -201,7 +201,7 @@ impl ApiServer {
             }
             let refused = match fault {
                 Some(Fault::Refused(code, after)) => {
-                    Some((code, after, status(code, "refused by a rule", None)))
+                    Some((code, after, status(code, &refusal(code, &request), None)))
                 }
                 Some(Fault::Spared(after)) => Some((429, after, spared())),
                 _ => None,
@@ -315,6 +315,42 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Result<Option<Request>> {
         body: serde_json::from_slice(&body).unwrap_or_default(),
         at: Instant::now(),
     }))
+}
+
+/// What kube-apiserver says when it refuses a request.
+fn refusal(code: u16, request: &Request) -> String {
+    match code {
+        401 => "Unauthorized".to_owned(),
+        403 => {
+            let (resource, verb) = right(request);
+            format!(
+                "{resource} is forbidden: User \"ebb\" cannot {verb} resource \"{resource}\" at the cluster scope"
+            )
+        }
+        _ => "refused by a rule".to_owned(),
+    }
+}
+
+/// The right that a request takes: the resource, with its subresource, and the verb.
+fn right(request: &Request) -> (String, &'static str) {
+    let path = request.path.split('?').next().unwrap_or_default();
+    let mut words = path.split('/').skip_while(|word| !word.starts_with('v')).skip(1).peekable();
+    if words.next_if_eq(&"namespaces").is_some() {
+        words.next();
+    }
+    let resource = words.next().unwrap_or_default();
+    let name = words.next();
+    let resource =
+        words.next().map_or_else(|| resource.to_owned(), |below| format!("{resource}/{below}"));
+    let verb = match request.method.as_str() {
+        "GET" if request.path.contains("watch=1") => "watch",
+        "GET" if name.is_none() => "list",
+        "GET" => "get",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "create",
+    };
+    (resource, verb)
 }
 
 fn status(code: u16, message: &str, name: Option<&str>) -> Value {

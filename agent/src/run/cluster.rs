@@ -435,7 +435,12 @@ impl Agent {
     pub(super) fn kill_what_was_restarted(&mut self) {
         let now = Boot::now();
         let Some(cluster) = &self.cluster else { return };
-        let telling = cluster.telling.iter().filter(|(_, telling)| telling.covers_restarts(now));
+        // A static pod that was evicted while nobody said that it is one: its mirror is not deleted, and its kubelet is to run it.
+        let is_static = |uid: &String| cluster.pods.get(uid).is_some_and(|pod| pod.is_mirror);
+        let telling = cluster
+            .telling
+            .iter()
+            .filter(|(uid, telling)| telling.covers_restarts(now) && !is_static(uid));
         let uids: Vec<String> = telling.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
             let Some(target) = self.state.started_since(&uid) else { continue };

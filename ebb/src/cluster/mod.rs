@@ -55,8 +55,11 @@ impl Source {
         }
         super::event_loop()?.block_on(async {
             let api = self.server.connect().await.map_err(Failure::Input)?;
-            let listed =
-                ebb_kube::list_all(&api).await.map_err(|e| anyhow!("{}: {e}", api.server()))?;
+            let listed = ebb_kube::list_all(&api).await.map_err(|e| match e {
+                // It names the server itself.
+                ebb_kube::Failure::Connection(why) => anyhow!(why),
+                e => anyhow!("{}: {e}", api.server()),
+            })?;
             Ok(Cluster::live(api.server(), listed))
         })
     }

@@ -40,9 +40,10 @@ impl Server {
                     let path = text.split(' ').nth(1).unwrap();
                     heard.lock().unwrap().push(path.to_owned());
                     let answer = answer.lock().unwrap()(path);
-                    match answer {
-                        Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
-                        None => std::future::pending().await,
+                    let answer = answer.unwrap_or_default();
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    if !answer.contains("connection: close") {
+                        std::future::pending().await
                     }
                 });
             }
@@ -64,4 +65,9 @@ impl Server {
 
 pub(crate) fn answer(code: &str, body: &str) -> String {
     format!("HTTP/1.1 {code}\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n{body}")
+}
+
+/// The beginning of an answer that never ends.
+pub(crate) fn open(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{body}")
 }

@@ -33,7 +33,11 @@ pub(crate) fn sandbox_status(sandbox: &FakeSandbox) -> v1::PodSandboxStatus {
 }
 
 pub(crate) fn sandbox_item(sandbox: &FakeSandbox) -> v1::PodSandbox {
+    // By a kubelet, which gives the runtime the annotations of the pod.
+    let source = sandbox.is_static.then_some(("kubernetes.io/config.source", "file"));
+    let annotations = source.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     v1::PodSandbox {
+        annotations: annotations.collect(),
         id: sandbox.id.clone(),
         metadata: Some(sandbox_metadata(sandbox)),
         state: sandbox_state(sandbox),

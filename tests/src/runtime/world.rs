@@ -79,6 +79,8 @@ pub struct FakeSandbox {
     pub ready: bool,
     /// Nanoseconds since 1970.
     pub created: i64,
+    /// Whether its kubelet has it from a file.
+    pub is_static: bool,
 }
 
 /// A container.
@@ -246,10 +248,18 @@ impl World {
             attempt: 0,
             ready: true,
             created: now(),
+            is_static: false,
         };
         self.sandboxes.insert(id.clone(), sandbox);
         self.announce(&id, v1::ContainerEventType::ContainerStartedEvent);
         id
+    }
+
+    /// Makes a sandbox that of a static pod.
+    pub fn is_of_a_file(&mut self, sandbox: &str) {
+        if let Some(sandbox) = self.sandboxes.get_mut(sandbox) {
+            sandbox.is_static = true;
+        }
     }
 
     /// Add a running container; returns its id.

@@ -1,7 +1,8 @@
 //! `ebb run --listen`: what probes and scrapers are told of an agent at work, and that they cannot hold it up.
 
 use crate::lab::{CONFIG, Lab, Pod};
-use crate::{Agent, arguments, config, ebb};
+use crate::trouble::{is_in_open, make_hang};
+use crate::{Agent, arguments, config, ebb, start};
 use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use std::io::{Read as _, Write as _};
@@ -87,6 +88,32 @@ fn clients_that_never_read_do_not_hold_up_a_kill() {
     lab.node.set_available(60);
     wait_for("the kill", || hog.payload.is_killed());
     drop(clients);
+    agent.stop();
+}
+
+/// The thread that answers is not the loop's.
+#[test]
+fn an_agent_whose_loop_hangs_is_not_alive_until_it_comes_round_again() {
+    let (mut node, address) = (FakeNode::new(), free_address());
+    let config = config(crate::CONFIG);
+    // So near that workloads are read every few milliseconds.
+    node.set_available(120);
+    let agent = start(&node, config.path(), &["--enforce", "--listen", &address]);
+    let is = |wanted: u16| get(&address, "/livez").is_some_and(|(code, _)| code == wanted);
+    wait_for("ebb to be alive", || is(200));
+    let trap = node.add("apps/trap", 1);
+    let (file, pipe) = (trap.path.join("memory.current"), trap.path.join("pipe"));
+    make_hang(&file);
+    wait_for("the loop to open it", || is_in_open(agent.child.id(), &file));
+    wait_for("ebb not to be alive", || is(503));
+    let (_, why) = get(&address, "/livez").unwrap();
+    assert!(why.contains("the loop does not come round"), "{why}");
+    assert!(is_in_open(agent.child.id(), &file), "it hangs no more");
+    // What is read next does not hang, and then somebody at the other end lets the loop go on.
+    std::fs::rename(&file, &pipe).unwrap();
+    trap.holds(1);
+    drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    wait_for("ebb to be alive again", || is(200));
     agent.stop();
 }
 

@@ -2,6 +2,9 @@
 
 mod annotations;
 mod calls;
+mod connections;
+mod credentials;
+mod mirrors;
 mod node;
 mod order;
 mod rights;
@@ -22,8 +25,12 @@ fn start(lab: &Lab, api: &ApiServer, extra: &[&str]) -> Agent {
 }
 
 fn start_with(config: &str, lab: &Lab, api: &ApiServer, extra: &[&str]) -> Agent {
+    start_by(&api.kubeconfig(), config, lab, extra)
+}
+
+fn start_by(text: &str, config: &str, lab: &Lab, extra: &[&str]) -> Agent {
     let kubeconfig = lab.dir("state").join("kubeconfig");
-    std::fs::write(&kubeconfig, api.kubeconfig()).unwrap();
+    std::fs::write(&kubeconfig, text).unwrap();
     let file = lab.dir("state").join("config.yaml");
     std::fs::write(&file, config).unwrap();
     let own = ["--kubernetes", "--node-name", "n1", "--kubeconfig", kubeconfig.to_str().unwrap()];

@@ -42,7 +42,7 @@ fn a_changed_configuration_is_obeyed_without_a_signal() {
 }
 
 /// Puts a pipe that nobody reads or writes in the place of a file: whoever opens it waits for ever.
-fn make_hang(path: &std::path::Path) {
+pub(crate) fn make_hang(path: &std::path::Path) {
     let pipe = path.with_extension("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::fs::rename(pipe, path).unwrap();
@@ -134,7 +134,7 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
 }
 
 /// Whether the first thread of the process opens that file, which only takes long where it is a pipe.
-fn is_in_open(pid: u32, file: &std::path::Path) -> bool {
+pub(crate) fn is_in_open(pid: u32, file: &std::path::Path) -> bool {
     use std::os::unix::fs::FileExt as _;
     let of_process = |name: &str| format!("/proc/{pid}/{name}");
     let syscall = std::fs::read_to_string(of_process("syscall")).unwrap_or_default();
