@@ -17,8 +17,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-pub(crate) const TESTS: [Alone; 2] = [
+pub(crate) const TESTS: [Alone; 3] = [
     ("an_api_server_takes_every_manifest_of_deploy", takes_all),
+    ("the_page_on_kubernetes_shows_what_applying_an_overlay_says", shows_what_is_made),
     ("the_agent_has_the_rights_that_it_needs_and_no_others", gives_rights),
 ];
 
@@ -89,6 +90,34 @@ fn takes_all(session: &Session) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// In the words of `kubectl apply`, of `enforce` after `observe`.
+fn shows_what_is_made(_: &Session) -> Result<()> {
+    let page = include_str!("../../../docs/kubernetes.md");
+    let observed = overlay("observe")?;
+    for name in ["observe", "enforce"] {
+        let mut said = String::new();
+        for object in overlay(name)? {
+            let text = |path| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let kind = text("/kind").to_lowercase();
+            let group = text("/apiVersion").split_once('/').map(|(group, _)| format!(".{group}"));
+            let is_same = |other: &&Value| {
+                other["kind"] == object["kind"] && other["metadata"] == object["metadata"]
+            };
+            let before = observed.iter().find(is_same).filter(|_| name != "observe");
+            let done = match before {
+                None => "created",
+                Some(before) if *before == object => "unchanged",
+                Some(_) => "configured",
+            };
+            let (group, object) = (group.unwrap_or_default(), text("/metadata/name"));
+            said += &format!("{kind}{group}/{object} {done}\n");
+        }
+        let is_shown = page.contains(&format!("```\n{said}```\n"));
+        ensure!(is_shown, "docs/kubernetes.md does not show what applying {name} says:\n{said}");
+    }
+    Ok(())
 }
 
 /// In a dry run: whether the server takes the object, and all that is in it.
