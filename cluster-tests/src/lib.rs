@@ -9,11 +9,12 @@
 //!   └─ Store       etcd itself, for what would take an API server minutes
 //! ```
 //! The programs are those of a directory: `cargo xtask cluster` makes it and names it in [`ASSETS`].
-//! The cases are in `tests/cluster`, and what is measured in `benches/cascade`.
+//! The cases are in `tests/cluster`, and what is measured in `benches`.
 
 pub mod api;
 mod children;
 pub mod collector;
+pub mod limits;
 pub mod node_agent;
 mod oracle;
 pub mod plane;

@@ -5,15 +5,18 @@
 use crate::debs::{self, Suite};
 use crate::{alone, sh};
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "kustomize";
 const OVERLAYS: &str = "deploy/kustomize/overlays";
+/// What is applied beside an overlay.
+const ALERTS: [&str; 2] = ["deploy/kustomize/node-alerts", "deploy/kustomize/controller-alerts"];
 
-/// Builds every overlay into a directory below the target directory, a file for each, and returns it.
+/// Builds all that users apply into a directory below the target directory, a file for each, and returns it.
 pub(crate) fn build() -> Result<PathBuf> {
     let package = Suite::open(SUITE)?.fetch(&[PACKAGE.to_owned()])?;
     let tools = alone::partial(&sh::cache()?.join("kustomize"))?;
@@ -23,18 +26,29 @@ pub(crate) fn build() -> Result<PathBuf> {
     built
 }
 
-fn build_with(kustomize: &std::path::Path) -> Result<PathBuf> {
+fn build_with(kustomize: &Path) -> Result<PathBuf> {
     let to = sh::target().join("manifests");
     fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
-    let overlays = sh::root().join(OVERLAYS);
-    let entries =
-        fs::read_dir(&overlays).with_context(|| format!("cannot list {}", overlays.display()))?;
-    for entry in entries {
-        let overlay = entry.context("cannot list overlays")?.path();
-        let name = overlay.file_name().context("an overlay without a name")?;
-        let text = sh::read(Command::new(kustomize).arg("build").arg(&overlay))?;
+    let mut sources = listed(&sh::root().join(OVERLAYS))?;
+    sources.extend(ALERTS.map(|alerts| sh::root().join(alerts)));
+    let mut files = BTreeSet::new();
+    for source in sources {
+        let name = source.file_name().context("an overlay without a name")?;
+        let text = sh::read(Command::new(kustomize).arg("build").arg(&source))?;
         let file = to.join(name).with_extension("yaml");
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        files.insert(file);
     }
+    // Of an overlay that is no more.
+    listed(&to)?
+        .iter()
+        .filter(|file| !files.contains(*file))
+        .try_for_each(|old| alone::remove(old))?;
     Ok(to)
+}
+
+fn listed(dir: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot list {}", dir.display());
+    let entries = fs::read_dir(dir).with_context(cannot)?;
+    entries.map(|entry| Ok(entry.with_context(cannot)?.path())).collect()
 }

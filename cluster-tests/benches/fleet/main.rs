@@ -7,8 +7,10 @@
 //! Before them one whole agent beside a full node's pods, while nothing happens.
 //! They are what `ebb run --kubernetes` starts; what stands for their loops takes in the news and gives the orders.
 //! The Markdown goes to standard output. Without `EBB_CLUSTER_ASSETS` nothing is measured; `EBB_AGENTS` and `EBB_PODS` are how many agents, and pods of each; `EBB_ANNOTATION` is how many bytes of annotations a pod has.
+//! An agent that takes more than `limits` allows is told after that, and ends this with an error.
 use agents::Fleet;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use ebb_cluster_tests::limits;
 use ebb_cluster_tests::plane::{Plane, User};
 use ebb_cluster_tests::usage;
 use server::Counts;
@@ -31,6 +33,7 @@ fn main() -> Result<()> {
     let plane = Plane::start(Path::new(&assets))?;
     let api = plane.api(User::Admin)?;
     server::prepare(&plane)?;
+    let before = server::watches(&api)?;
     let costs = whole::measure(&plane, agents)?;
     eprintln!("a whole agent, alone and connected: {costs:.3?}");
     server::fill(&plane, 0..agents, pods, number("EBB_ANNOTATION", 2_000)?)?;
@@ -46,8 +49,10 @@ fn main() -> Result<()> {
     std::thread::sleep(QUIET);
     let quiet = (Counts::of(&api)?.since(&counts), plane.processor_time()? - used);
     let own = usage::processor_time(std::process::id())? - own;
+    // The API server has a few of its own.
+    let watches = server::watches(&api)?.saturating_sub(before);
     let each = (usage::resident(std::process::id())?.saturating_sub(resident)) / agents as u64;
-    eprintln!("quiet: {quiet:?}, own {own:.2} s, {} KiB each", each >> 10);
+    eprintln!("quiet: {quiet:?}, {watches} watches, own {own:.2} s, {} KiB each", each >> 10);
 
     let (counts, used) = (Counts::of(&api)?, plane.processor_time()?);
     let storm = fleet.evict_one_each(pods)?;
@@ -59,7 +64,7 @@ fn main() -> Result<()> {
         "| | {agents} agents, {pods} pods each |\n|---|---|\n\
          | from the first start until all know their pods | {synced:.1} s, {:.1} requests each, {:.1} s of the control plane's processors |\n\
          | memory of an agent's Kubernetes part | {} KiB |\n\
-         | a quiet minute | {:.2} requests each beyond watches, {:.2} s of the control plane's processors, {own:.2} s of all agents' |\n\
+         | a quiet minute | {watches} watches open, {:.2} requests each beyond them, {:.2} s of the control plane's processors, {own:.2} s of all agents' |\n\
          | all short of memory in the same second, one eviction each | all told after {:.1} s (half after {:.1} s, 99 % after {:.1} s), {:.1} requests each, {} answers of 429, {:.1} s of the control plane's processors |\n",
         ratio(start.0.all),
         start.1,
@@ -83,6 +88,9 @@ fn main() -> Result<()> {
         let mib = cost.resident as f64 / f64::from(1 << 20);
         println!("| {name} | {:.2} % | {mib:.1} MiB | {} |", cost.core, cost.requests);
     }
+    let [alone, connected] = &costs;
+    let exceeded = limits::exceeded(alone, connected, ratio(quiet.0.all));
+    ensure!(exceeded.is_empty(), "more than an agent may take: {}", exceeded.join("; "));
     Ok(())
 }
 

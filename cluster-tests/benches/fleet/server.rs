@@ -3,7 +3,7 @@ use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
 use ebb_cluster_tests::plane::{Plane, User};
 use serde_json::{Value, json};
-use std::ops::{Not as _, Range};
+use std::ops::Range;
 
 pub(crate) const NAMESPACE: &str = "fleet";
 
@@ -109,6 +109,46 @@ pub(crate) fn are_told(api: &Api, agents: usize) -> Result<()> {
     Ok(())
 }
 
+/// What agents ask for, as the API server names it.
+const ASKED_FOR: [&str; 4] = ["pods", "nodes", "poddisruptionbudgets", "events"];
+
+/// Among the labels of a watch.
+const WATCH: &str = "verb=\"WATCH\"";
+
+fn metrics(api: &Api) -> Result<String> {
+    let (_, body) = api.ask("GET", "/metrics", None)?;
+    body.as_str().map(str::to_owned).context("the API server shows no metrics")
+}
+
+/// Labels and value of each line of these metrics that is about something that agents ask for.
+///
+/// Its own clients speak to it too, through one address: only what agents ask for is of theirs.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what is counted is whole and not negative"
+)]
+fn lines<'a>(text: &'a str, names: &'a [&str]) -> impl Iterator<Item = (&'a str, u64)> {
+    let of_names = |line| names.iter().find_map(|name| str::strip_prefix(line, name));
+    text.lines().filter_map(of_names).filter_map(|line| {
+        let (labels, value) = line.strip_prefix('{')?.rsplit_once("} ")?;
+        let is_of_agents =
+            ASKED_FOR.iter().any(|of| labels.contains(&format!("resource=\"{of}\"")));
+        let value = value.trim().parse::<f64>().ok()?;
+        is_of_agents.then_some((labels, value as u64))
+    })
+}
+
+/// The watches that are open now, by everybody.
+pub(crate) fn watches(api: &Api) -> Result<u64> {
+    let text = metrics(api)?;
+    // The second since 1.23.
+    let names = ["apiserver_longrunning_gauge", "apiserver_longrunning_requests"];
+    ensure!(names.iter().any(|name| text.contains(name)), "the API server counts no watches");
+    let lines = lines(&text, &names);
+    Ok(lines.filter(|(labels, _)| labels.contains(WATCH)).map(|(_, value)| value).sum())
+}
+
 /// Requests so far, by everybody, without those that last as long as they are wanted.
 #[derive(Debug)]
 pub(crate) struct Counts {
@@ -119,31 +159,17 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn of(api: &Api) -> Result<Self> {
-        let (_, body) = api.ask("GET", "/metrics", None)?;
-        let text = body.as_str().context("the API server shows no metrics")?;
+        let text = metrics(api)?;
         // What is turned away before it is looked at is counted apart.
-        let names = ["apiserver_request_total{", "apiserver_request_terminations_total{"];
-        let of_names = |line| names.iter().find_map(|name| str::strip_prefix(line, name));
-        let lines = text.lines().filter_map(of_names);
+        let names = ["apiserver_request_total", "apiserver_request_terminations_total"];
         let mut counts = Self { all: 0, too_many: 0 };
-        for line in lines {
-            let Some((labels, value)) = line.rsplit_once("} ") else { continue };
-            // Its own clients speak to it too, through one address: only what agents ask for is of theirs.
-            let is_of_agents = ["pods", "nodes", "poddisruptionbudgets", "events"]
-                .iter()
-                .any(|of| labels.contains(&format!("resource=\"{of}\"")));
-            let is_short = labels.contains("verb=\"WATCH\"").not();
-            if let (true, true, Ok(value)) = (is_of_agents, is_short, value.trim().parse::<f64>()) {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a counter"
-                )]
-                let value = value as u64;
-                counts.all += value;
-                if labels.contains("code=\"429\"") {
-                    counts.too_many += value;
-                }
+        for (labels, value) in lines(&text, &names) {
+            if labels.contains(WATCH) {
+                continue;
+            }
+            counts.all += value;
+            if labels.contains("code=\"429\"") {
+                counts.too_many += value;
             }
         }
         Ok(counts)

@@ -4,6 +4,7 @@
 use crate::QUIET;
 use crate::server::{self, Counts};
 use anyhow::{Context, Result};
+use ebb_cluster_tests::limits::Cost;
 use ebb_cluster_tests::node_agent::NodeAgent;
 use ebb_cluster_tests::plane::{Plane, User};
 use ebb_tests::fake_node::FakeNode;
@@ -24,17 +25,6 @@ ebb:
   mode: kubernetes
   memoryAvailable: memAvailable
 ";
-
-/// What a quiet minute takes.
-#[derive(Debug)]
-pub(crate) struct Cost {
-    /// Percent of one core.
-    pub(crate) core: f64,
-    /// Bytes.
-    pub(crate) resident: u64,
-    /// Beyond watches.
-    pub(crate) requests: u64,
-}
 
 /// Without the API server, and with it.
 pub(crate) fn measure(plane: &Plane, number: usize) -> Result<[Cost; 2]> {

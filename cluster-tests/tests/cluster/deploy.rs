@@ -1,5 +1,6 @@
-//! The manifests of `deploy/`, on a real API server: it takes them all, and the rights that they give are those that the agent needs, no more and no less.
+//! The manifests of `deploy/`, on a real API server: it takes them all with all that is in them, and the rights that they give are those that the agent needs, no more and no less.
 use crate::Alone;
+use crate::monitoring;
 use crate::session::Session;
 use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
@@ -11,14 +12,16 @@ use ebb_kube::{
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-pub(crate) const TESTS: [Alone; 2] = [
+pub(crate) const TESTS: [Alone; 3] = [
     ("an_api_server_takes_every_manifest_of_deploy", takes_all),
+    ("the_page_on_kubernetes_shows_what_applying_an_overlay_says", shows_what_is_made),
     ("the_agent_has_the_rights_that_it_needs_and_no_others", gives_rights),
 ];
 
@@ -28,16 +31,36 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const NODE: &str = "rights";
 const AGENT: &str = "system:serviceaccount:ebb-system:ebb-node";
 
+/// What users apply.
+const APPLIED: [&str; 6] =
+    ["controller", "controller-alerts", "controller-enforce", "enforce", "node-alerts", "observe"];
+
+fn manifests() -> Result<PathBuf> {
+    let dir = std::env::var_os(MANIFESTS).with_context(|| format!("{MANIFESTS} is not set"))?;
+    Ok(dir.into())
+}
+
+/// The names of what was built.
+fn overlays() -> Result<BTreeSet<String>> {
+    let dir = manifests()?;
+    let entries = fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
+    let names = entries.map(|entry| {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(OsStr::to_str);
+        name.map(str::to_owned).with_context(|| path.display().to_string())
+    });
+    names.collect()
+}
+
 /// Each document of an overlay.
 fn overlay(name: &str) -> Result<Vec<Value>> {
-    let dir = std::env::var_os(MANIFESTS).with_context(|| format!("{MANIFESTS} is not set"))?;
-    let file = PathBuf::from(dir).join(name).with_extension("yaml");
+    let file = manifests()?.join(name).with_extension("yaml");
     let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())
 }
 
-/// Where objects of this kind are made, and whether an API server without more than its own kinds may lack them.
-fn place(object: &Value) -> Result<(String, bool)> {
+/// Where objects of this kind are made.
+fn place(object: &Value) -> Result<String> {
     let text = |path| object.pointer(path).and_then(Value::as_str);
     let (version, kind) = (text("/apiVersion"), text("/kind"));
     let (version, kind) = (version.context("no apiVersion")?, kind.context("no kind")?);
@@ -48,28 +71,89 @@ fn place(object: &Value) -> Result<(String, bool)> {
     let namespace = text("/metadata/namespace");
     ensure!(is_of_the_cluster || namespace == Some("ebb-system"), "{kind} in {namespace:?}");
     let within = namespace.map(|n| format!("/namespaces/{n}")).unwrap_or_default();
-    // policy/v1 came with 1.21.
-    let may_lack = version.starts_with("monitoring.coreos.com/") || version == "policy/v1";
-    Ok((format!("{root}{within}/{plural}"), may_lack))
+    Ok(format!("{root}{within}/{plural}"))
 }
 
 fn takes_all(session: &Session) -> Result<()> {
     session.stop()?;
+    ensure!(overlays()? == APPLIED.map(str::to_owned).into(), "built are {:?}", overlays()?);
     let api = session.api()?;
+    monitoring::define(&api)?;
+    let lacks_policy_v1 = api.ask("GET", "/apis/policy/v1", None)?.0 == 404;
     with_namespace(&api, || {
-        for name in ["observe", "enforce", "controller", "controller-enforce"] {
-            for object in overlay(name)? {
-                if object["kind"] == "Namespace" {
-                    continue;
+        for name in APPLIED {
+            for mut object in overlay(name)? {
+                if lacks_policy_v1 && object["apiVersion"] == "policy/v1" {
+                    // policy/v1 came with 1.21, and what a budget says is the same in both.
+                    object["apiVersion"] = json!("policy/v1beta1");
                 }
-                let (path, may_lack) = place(&object)?;
-                let (code, said) = api.ask("POST", &format!("{path}?dryRun=All"), Some(&object))?;
-                let is_taken = (200..300).contains(&code) || code == 404 && may_lack;
-                ensure!(is_taken, "{name}: {path}: {code} {said}");
+                is_taken(&api, &object).context(name)?;
             }
         }
         Ok(())
     })
+}
+
+/// In the words of `kubectl apply`, of `enforce` after `observe`.
+fn shows_what_is_made(_: &Session) -> Result<()> {
+    let page = include_str!("../../../docs/kubernetes.md");
+    let observed = overlay("observe")?;
+    for name in ["observe", "enforce"] {
+        let mut said = String::new();
+        for object in overlay(name)? {
+            let text = |path| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let kind = text("/kind").to_lowercase();
+            let group = text("/apiVersion").split_once('/').map(|(group, _)| format!(".{group}"));
+            let is_same = |other: &&Value| {
+                other["kind"] == object["kind"] && other["metadata"] == object["metadata"]
+            };
+            let before = observed.iter().find(is_same).filter(|_| name != "observe");
+            let done = match before {
+                None => "created",
+                Some(before) if *before == object => "unchanged",
+                Some(_) => "configured",
+            };
+            let (group, object) = (group.unwrap_or_default(), text("/metadata/name"));
+            said += &format!("{kind}{group}/{object} {done}\n");
+        }
+        let is_shown = page.contains(&format!("```\n{said}```\n"));
+        ensure!(is_shown, "docs/kubernetes.md does not show what applying {name} says:\n{said}");
+    }
+    Ok(())
+}
+
+/// In a dry run: whether the server takes the object, and all that is in it.
+fn is_taken(api: &Api, object: &Value) -> Result<()> {
+    let path = place(object)?;
+    let taken = if object["kind"] == "Namespace" {
+        // It is there, because others are to be in it.
+        api.merge(&format!("{path}/ebb-system?dryRun=All"), object)?
+    } else {
+        api.create(&format!("{path}?dryRun=All"), object)?
+    };
+    // A field that it does not know it leaves out without a word.
+    let lost = lost(object, &taken);
+    ensure!(lost.is_empty(), "{path}: the server does not know {lost:?}");
+    Ok(())
+}
+
+/// What was sent and is not as it was in what was taken, as JSON pointers.
+fn lost(sent: &Value, taken: &Value) -> Vec<String> {
+    let below = |key: &str, sent: &Value, taken: Option<&Value>| match taken {
+        Some(taken) => lost(sent, taken).iter().map(|path| format!("/{key}{path}")).collect(),
+        None => vec![format!("/{key}")],
+    };
+    match (sent, taken) {
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().flat_map(|(key, value)| below(key, value, taken.get(key))).collect()
+        }
+        (Value::Array(items), Value::Array(_)) => {
+            let items = items.iter().enumerate();
+            items.flat_map(|(n, item)| below(&n.to_string(), item, taken.get(n))).collect()
+        }
+        _ if sent == taken => Vec::new(),
+        _ => vec![String::new()],
+    }
 }
 
 fn with_namespace(api: &Api, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -183,7 +267,7 @@ fn apply_rights(api: &Api, name: &str) -> Result<()> {
     for object in overlay(name)? {
         let kind = object["kind"].as_str().unwrap_or_default();
         if matches!(kind, "ClusterRole" | "ClusterRoleBinding") {
-            let (path, _) = place(&object)?;
+            let path = place(&object)?;
             let (code, said) = api.ask("POST", &path, Some(&object))?;
             ensure!((200..300).contains(&code) || code == 409, "{name}: {path}: {code} {said}");
         }

@@ -85,19 +85,30 @@ pub(crate) fn define_custom(api: &Api) -> Result<()> {
 
 /// Teaches the server one kind of [`GROUP`].
 pub(crate) fn define(api: &Api, kind: &str, scope: &str) -> Result<String> {
-    let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    define_as(api, GROUP, kind, scope, &schema)
+}
+
+/// Teaches the server one kind; returns the version that its objects have.
+pub(crate) fn define_as(
+    api: &Api,
+    group: &str,
+    kind: &str,
+    scope: &str,
+    schema: &Value,
+) -> Result<String> {
+    let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{GROUP}")},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": GROUP, "scope": scope,
+            "group": group, "scope": scope,
             "names": {"kind": kind, "singular": singular, "plural": plural, "listKind": format!("{kind}List")},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     });
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)?;
-    Ok(format!("{GROUP}/v1"))
+    Ok(format!("{group}/v1"))
 }
 
 /// Waits until objects at a path can be listed.

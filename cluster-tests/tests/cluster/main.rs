@@ -11,6 +11,7 @@ mod deploy;
 mod faults;
 mod graphs;
 mod kinds;
+mod monitoring;
 mod node_calls;
 mod observe;
 mod owners;

@@ -6,7 +6,7 @@ use anyhow::Result;
 /// Run it and return the section of `docs/benchmarks.md`.
 ///
 /// # Errors
-/// When there is no control plane, or the benchmark fails.
+/// When there is no control plane, or the benchmark fails, as it does when an agent takes more than it may.
 pub(crate) fn run(agents: usize) -> Result<String> {
     let assets = kube::assets(&kube::CLUSTER)?;
     let mut bench = cargo_bench("ebb-cluster-tests", "fleet");
@@ -16,7 +16,7 @@ pub(crate) fn run(agents: usize) -> Result<String> {
         "## Many agents beside one API server\n\n\
          Conditions: {}. kube-apiserver and etcd on the same machine, as they are started by default; the Kubernetes part of every agent in one process beside them, under a service account.\n\
          Pods have 2 KiB of annotations. Memory is that of the process, less what it had before, by the number of agents.\n\
-         Requests are those about pods, nodes, budgets and events, as the API server counts them.\n\n\
+         Requests and watches are those about pods, nodes, budgets and events, as the API server counts them.\n\n\
          {table}\n",
         conditions()?,
     ))
