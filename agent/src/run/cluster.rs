@@ -228,7 +228,6 @@ impl Agent {
                     self.give_order(Order::Tell(eviction.into()));
                 }
                 // Started while the deletion was waited for, and the next list of what the runtime has may be a minute away.
-                self.read_workloads(Boot::now(), Depth::Memory);
                 self.kill_what_was_restarted();
             }
             ClusterNews::Told(told) => {
@@ -442,6 +441,10 @@ impl Agent {
             .iter()
             .filter(|(uid, telling)| telling.covers_restarts(now) && !is_static(uid));
         let uids: Vec<String> = telling.map(|(uid, _)| uid.clone()).collect();
+        if !uids.is_empty() {
+            // The runtime may have told of a container whose cgroup nobody has told of.
+            self.read_workloads(now, Depth::Memory);
+        }
         for uid in uids {
             let Some(target) = self.state.started_since(&uid) else { continue };
             let Some(key) = self.state.key_of(&target) else { continue };

@@ -29,6 +29,8 @@ const MOVING: [(&str, &str, Shape); 4] = [
     ("to where nobody counts memory", "hog", Shape::Bare),
     ("without its first thread, into threaded cgroups", "leaderless", Shape::Threaded),
 ];
+/// A cgroup below the one that a leak moves into.
+const BELOW: &str = "below";
 /// Levels that a tree of its own choice is nested.
 const LEVELS: usize = 70;
 
@@ -105,7 +107,7 @@ pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
             let next = owned(&shape.name(nth, moved))?;
             // It may be dead by now, and not to be moved any more.
             if leak.pid().and_then(|pid| shape.adopt(&next, pid)).is_ok() {
-                at.remove()?;
+                Shape::leave(&at)?;
                 at = next;
             }
             thread::sleep(STAYS);
@@ -144,8 +146,17 @@ impl Shape {
         format!("leak-{nth}-{moved}{ending}")
     }
 
+    /// Removes it once everybody has left but a first thread that has ended, for which the process is listed there still: nobody is killed.
+    fn leave(cgroup: &Cgroup) -> Result<()> {
+        wait::until(SOON, &format!("{} can be removed", cgroup.name()), || {
+            // There is none below the first, nor in a scope.
+            let _ = fs::remove_dir(cgroup.child(BELOW).path());
+            fs::remove_dir(cgroup.path()).is_ok()
+        })
+    }
+
     fn adopt(self, into: &Cgroup, pid: Pid) -> Result<()> {
-        let below = into.child("below");
+        let below = into.child(BELOW);
         match self {
             Self::Scope => into.adopt(pid),
             Self::Bare => {
