@@ -190,7 +190,12 @@ pub(crate) const LONG: &[Test] = &[
     ),
     test("the_package_is_installed_upgraded_and_purged", "debian", 900, packages::a_life),
     test("many_evictions_leave_nothing_behind", "containerd", 5400, eviction::many),
-    test("a_kubelets_own_eviction_ends_alike", "kubelet", 900, kubelet::evicts_itself),
+    test(
+        "a_kubelets_own_eviction_leaves_no_more_than_ebbs",
+        "kubelet",
+        900,
+        kubelet::evicts_itself,
+    ),
     test("a_kubelet_starts_again_what_was_killed", "kubelet", 600, kubelet::starts_again),
     test(
         "a_pod_that_its_kubelet_starts_again_is_evicted_again",

@@ -85,6 +85,11 @@ impl Kube {
         Ok(own.cloned().collect())
     }
 
+    /// Delete the Events about pods and about the Node.
+    pub(crate) fn delete_events(&self) -> Result<()> {
+        self.api.delete("/api/v1/namespaces/default/events")
+    }
+
     /// Delete a pod without a grace, and wait until the API server has it no more.
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
         self.api.delete(&path(name))?;
