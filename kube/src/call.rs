@@ -43,6 +43,10 @@ pub(crate) struct Call {
 
 pub(crate) const JSON: &str = "application/json";
 
+/// Of an object that comes back and that nobody reads, its metadata alone.
+pub(crate) const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 impl Call {
     pub(crate) fn new(verb: &'static str, method: http::Method, path: String) -> Self {
         Self {

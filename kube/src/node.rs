@@ -2,7 +2,7 @@
 //!
 //! Each call about a pod is about one UID: a pod that has taken another's name is never hit.
 
-use crate::call::{Api, Call};
+use crate::call::{Api, Call, METADATA};
 use crate::failure::Failure;
 use crate::write::whole_seconds;
 use ebb_policy_cluster::Time;
@@ -114,9 +114,11 @@ impl Failure {
 }
 
 impl Api {
-    /// A call that is tried again soon.
+    /// A call that is tried again soon. What a write gives back, the whole object, nobody reads.
     fn node_call(&self, verb: &'static str, method: Method, path: String) -> Call {
-        Call { deadline: self.writes_within, ..Call::new(verb, method, path) }
+        let call = Call::new(verb, method, path);
+        let accept = if call.method == Method::GET { call.accept } else { METADATA };
+        Call { accept, deadline: self.writes_within, ..call }
     }
 
     /// Writes into a pod's status.

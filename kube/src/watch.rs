@@ -8,7 +8,7 @@
 //! ```
 //! A watch that cannot be resumed for some seconds is broken too: what it knows is old by then.
 
-use crate::call::{Api, Call};
+use crate::call::{Api, Call, METADATA};
 use crate::catalogue::ApiResource;
 use crate::failure::Failure;
 use crate::lines::{Closed, Lines, watch_seconds};
@@ -27,8 +27,6 @@ const RESUME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// An API server that is back is heard within seconds, however long it was away; one with a Retry-After is asked no sooner.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-const METADATA: &str =
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// One change of one object.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! The calls about one object: look-ups, deletes and patches. Each is about a uid, so that nothing else is changed by it.
 
-use crate::call::{Api, Call};
+use crate::call::{Api, Call, METADATA};
 use crate::catalogue::ApiResource;
 use crate::failure::Failure;
 use crate::time;
@@ -14,8 +14,6 @@ use std::time::Duration;
 
 /// The field of an Event and of its source: who wrote it.
 const COMPONENT: &str = "ebb-controller";
-const METADATA: &str =
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// What a call is about.
 #[derive(Debug, Clone)]
