@@ -70,6 +70,9 @@ struct Cause {
     reason: String,
 }
 
+/// The longest wait that an API server is granted: whatever stands before it may answer any number.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
 impl Failure {
     /// What an answer with an error says; `retry_after` is its header.
     pub(crate) fn of(code: u16, body: &[u8], retry_after: Option<u64>) -> Self {
@@ -84,7 +87,7 @@ impl Failure {
             code,
             message: status.message,
             name: status.details.name.filter(|name| !name.is_empty()),
-            retry_after: retry_after.map(Duration::from_secs),
+            retry_after: retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT)),
             by_budget: status.details.causes.iter().any(|cause| cause.reason == BUDGET),
         }
     }
@@ -171,6 +174,7 @@ mod tests {
         assert_eq!(Failure::of(429, details, None).retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(Failure::of(429, details, Some(2)).retry_after(), Some(Duration::from_secs(2)));
         assert_eq!(Failure::of(500, b"", None).retry_after(), None);
+        assert_eq!(Failure::of(429, b"", Some(u64::MAX)).retry_after(), Some(LONGEST_WAIT));
     }
 
     /// As kube-apiserver 1.20.2 and 1.36 answer.

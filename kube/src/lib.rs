@@ -38,6 +38,6 @@ pub use lease::LeaseRecord;
 pub use node::{About, Condition, NewEvent, NodeTaints, PodRef, PodStatus};
 pub use snapshot::{Listed, list_all};
 pub use time::write as timestamp;
-pub use watch::{Change, Event, backoff, pause_after, watch};
+pub use watch::{Change, Event, backoff, pause_after, pause_of, watch};
 pub use wire::{Content, Seen};
 pub use write::{Reply, Target};

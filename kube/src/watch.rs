@@ -292,7 +292,12 @@ pub fn backoff(failures: u32, longest: Duration) -> Duration {
 /// The pause after a failure that is the `failures`th in a row, counted from 0: [`backoff`], or what the API server asks for and up to half of that more. It asks everybody for the same, and they would come together again.
 #[must_use]
 pub fn pause_after(failure: &Failure, failures: u32, longest: Duration) -> Duration {
-    let asked = failure.retry_after().unwrap_or_default();
+    pause_of(failure.retry_after().unwrap_or_default(), failures, longest)
+}
+
+/// The same where so much of what the API server asks for is granted.
+#[must_use]
+pub fn pause_of(asked: Duration, failures: u32, longest: Duration) -> Duration {
     backoff(failures, longest).max(asked.mul_f64(1.0 + fastrand::f64() / 2.0))
 }
 

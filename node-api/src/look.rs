@@ -1,9 +1,10 @@
 //! One look at what the API server has of a node, for a command that looks once and ends.
 
-use ebb_agent::cluster::{Budget, NodePod};
+use ebb_agent::cluster::{Budget, NodePod, by_pod};
 use ebb_agent::config::Contract;
 use ebb_agent::state::Manifested;
 use ebb_kube::{Api, Update, follow};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -29,7 +30,8 @@ pub async fn look(api: &Api, node: &str) -> Look {
         first(api, &pods, NodePod::read),
         first(api, crate::session::BUDGETS, Budget::read)
     );
-    Look { pods, budgets }
+    let pods = pods.map(|pods| by_pod(pods).into_values().collect());
+    Look { pods, budgets: budgets.map(|budgets| budgets.into_values().collect()) }
 }
 
 impl Look {
@@ -49,7 +51,7 @@ async fn first<T: Send + Sync>(
     api: &Api,
     paths: &[&str],
     read: impl Fn(&serde_json::Value) -> T,
-) -> Result<Vec<Arc<T>>, String> {
+) -> Result<BTreeMap<String, Arc<T>>, String> {
     let (news, mut inbox) = mpsc::channel(1);
     let told = async {
         tokio::select! {
@@ -58,7 +60,7 @@ async fn first<T: Send + Sync>(
         }
     };
     match timeout(LISTED_WITHIN, told).await {
-        Ok(Some(Update::All(all))) => Ok(all.into_values().collect()),
+        Ok(Some(Update::All(all))) => Ok(all),
         Ok(Some(Update::Broken(why))) => Err(why),
         Ok(None) | Err(_) => Err(format!("no answer within {} s", LISTED_WITHIN.as_secs())),
     }

@@ -97,12 +97,13 @@ impl Saying {
         let conditions: Vec<_> = self.wanted.iter().map(words::condition).collect();
         let wanted = if self.has_taints { states.as_slice() } else { &[] };
         if states.iter().any(|(_, holds)| *holds) {
-            let given = set_taints(api, node, wanted).await;
+            let given = set_taints(api, node, &node.taints, wanted).await;
             tainted.send_replace(true);
             api.set_node_conditions(&node.name, &conditions).await.and(given)?;
         } else {
             let said = api.set_node_conditions(&node.name, &conditions).await;
-            set_taints(api, node, wanted).await.and(said)?;
+            // The conditions have just changed the Node: as it was seen it is no more.
+            set_taints(api, node, &NodeTaints::default(), wanted).await.and(said)?;
         }
         for (condition, (of, holds)) in self.wanted.iter().zip(&states) {
             let held = self.before.iter().any(|(kind, held)| kind == of && *held);
@@ -117,20 +118,21 @@ impl Saying {
 
 /// Takes all of ebb's taints away.
 pub(crate) async fn clear_taints(api: &Api, node: &NodeSeen) -> Result<(), Failure> {
-    set_taints(api, node, &[]).await
+    set_taints(api, node, &node.taints, &[]).await
 }
 
 /// Gives the Node the taints of the conditions that hold, and takes the others of ebb's away.
 async fn set_taints(
     api: &Api,
     node: &NodeSeen,
+    seen: &NodeTaints,
     states: &[(NodeConditionType, bool)],
 ) -> Result<(), Failure> {
     let own: Vec<&str> = TAINTS.iter().map(|(_, key)| *key).collect();
     let holds = |of: &NodeConditionType| states.contains(&(*of, true));
     let wanted: Vec<&str> =
         TAINTS.iter().filter(|(of, _)| holds(of)).map(|(_, key)| *key).collect();
-    api.set_node_taints(&node.name, &node.taints, &own, &wanted).await
+    api.set_node_taints(&node.name, seen, &own, &wanted).await
 }
 
 fn states(conditions: &[NodeCondition]) -> States {

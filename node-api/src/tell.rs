@@ -2,7 +2,7 @@
 
 use crate::words;
 use ebb_agent::cluster::{ClusterNews, Eviction};
-use ebb_kube::{About, Api, Failure, PodRef, backoff, pause_after};
+use ebb_kube::{About, Api, Failure, PodRef, backoff, pause_of};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
@@ -135,7 +135,8 @@ pub(crate) async fn evict(api: &Api, eviction: &Eviction) -> Asked {
             Err(failure) if failure.is_gone(&pod) => return Asked::Done,
             Err(failure) if failure.is_by_budget() => return Asked::Refused(failure),
             Err(failure) if may_pass(&failure) && attempts < again(&failure) => {
-                sleep(pause_after(&failure, attempts, LONGEST_PAUSE).min(LONGEST_WANTED)).await;
+                let wanted = failure.retry_after().unwrap_or_default().min(LONGEST_WANTED);
+                sleep(pause_of(wanted, attempts, LONGEST_PAUSE)).await;
                 attempts += 1;
             }
             Err(failure) => return Asked::Failed(failure),

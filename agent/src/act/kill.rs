@@ -24,7 +24,7 @@ const SIGNAL_FOR: Duration = Duration::from_millis(500);
 /// Pause between its rounds, in which the signalled die.
 const BETWEEN_ROUNDS: Duration = Duration::from_micros(200);
 
-/// How often it is looked for processes without their first thread before they are frozen.
+/// How often it is looked for who outlives `cgroup.kill` before they are frozen.
 const ROUNDS: usize = 8;
 
 /// The end of a victim, as far as it can be told at once.
@@ -91,7 +91,10 @@ impl Executor for Enforce {
                 }
                 let ended = Ended::now(method);
                 for cgroup in &held {
-                    kill_leaderless(cgroup)?;
+                    // What was killed was killed: its memory is on its way.
+                    if let Err(error) = kill_leaderless(cgroup) {
+                        tracing::warn!(%error, "not known whether a process of the victim lives");
+                    }
                 }
                 Ok((ended, held.into_iter().flat_map(|cgroup| cgroup.processes).collect()))
             }
@@ -103,7 +106,8 @@ impl Executor for Enforce {
             Victim::Process(process) => process.signal(Signal::SIGTERM)?,
             Victim::Cgroups(held) => {
                 for cgroup in &held {
-                    cgroup.signal(&cgroup.members()?.pids, Signal::SIGTERM)?;
+                    let until = Boot::now().plus(SIGNAL_FOR);
+                    cgroup.signal(&cgroup.members()?.pids, Signal::SIGTERM, until).1?;
                 }
             }
         }
@@ -144,16 +148,29 @@ fn kill(held: &HeldCgroup) -> io::Result<Method> {
 
 /// Kills whom `cgroup.kill` leaves alive: it signals the first thread of each process, and where that has exited and others live on, its signal is lost.
 ///
-/// Such a process may have made another meanwhile, and ended: whoever is new is looked for until there is nobody, frozen at last.
+/// Such a process may have made others meanwhile, with a first thread or without one. Each look that shows somebody new is
+/// followed by signals to those without one, and then by `cgroup.kill`, after which none of those seen makes anybody; if
+/// there is always somebody, they are frozen at last.
 fn kill_leaderless(held: &HeldCgroup) -> io::Result<()> {
+    let until = Boot::now().plus(SIGNAL_FOR);
+    let mut seen: BTreeSet<i32> = held.checked.pids.iter().copied().collect();
     let mut signalled = BTreeSet::new();
     for _ in 0..ROUNDS {
-        let mut left = held.members()?.leaderless;
-        left.retain(|pid| signalled.insert(*pid));
-        if left.is_empty() {
+        let members = held.members()?;
+        let left: Vec<i32> =
+            members.leaderless.into_iter().filter(|pid| !signalled.contains(pid)).collect();
+        let before = seen.len();
+        seen.extend(members.pids);
+        if left.is_empty() && seen.len() == before {
             return Ok(());
         }
-        held.signal(&left, Signal::SIGKILL)?;
+        let (now, result) = held.signal(&left, Signal::SIGKILL, until);
+        result?;
+        signalled.extend(now);
+        held.write("cgroup.kill", "1")?;
+        if Boot::now() > until {
+            break;
+        }
     }
     freeze_and_signal(held)
 }
@@ -163,13 +180,14 @@ fn kill_leaderless(held: &HeldCgroup) -> io::Result<()> {
 /// A cgroup that cannot be frozen is signalled all the same; the rounds then race against its forks, with a deadline.
 fn freeze_and_signal(held: &HeldCgroup) -> io::Result<()> {
     let frozen = held.write("cgroup.freeze", "1").is_ok();
-    let started = Boot::now();
+    let until = Boot::now().plus(SIGNAL_FOR);
     let mut buffer = Vec::new();
     let mut result = Ok(());
     while held.cgroup.populated(&mut buffer) == Some(true) {
         // An error of one round is that of no other.
-        result = held.members().and_then(|members| held.signal(&members.pids, Signal::SIGKILL));
-        if Boot::now().since(started) > SIGNAL_FOR {
+        result =
+            held.members().and_then(|members| held.signal(&members.pids, Signal::SIGKILL, until).1);
+        if Boot::now() > until {
             break;
         }
         // Not a yield: before every other thread, this one would leave the dying no processor.

@@ -2,6 +2,7 @@
 
 use super::guard::Guard;
 use super::pidfd::PidFd;
+use crate::clock::Boot;
 use crate::sense::Roots;
 use crate::sense::cgroup::Cgroup;
 use crate::sense::file::KeptFile;
@@ -12,6 +13,7 @@ use ebb_model::ProcessId;
 use ebb_policy::snapshot::ProtectedReason;
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
 pub(super) const HELD_AT_MOST: usize = 64;
 
-/// Processes that are held at a time to be signalled: each takes a descriptor.
-const SIGNALLED_AT_ONCE: usize = 256;
+/// Processes that are held at a time to be signalled: each takes a descriptor, and each time the cgroup is read anew.
+const SIGNALLED_AT_ONCE: usize = 1024;
 
 /// A target, held.
 #[derive(Debug)]
@@ -52,7 +54,8 @@ impl Victim {
             let checked = guard.members(&cgroup, path, &Members::default())?;
             let mut held = HeldCgroup { checked, ..HeldCgroup::unasked(cgroup, path, &roots.proc) };
             let first = held.checked.pids.get(..HELD_AT_MOST).unwrap_or(&held.checked.pids);
-            held.processes = held.hold(first).map_err(|error| Refusal::unreadable(&error))?;
+            let processes = held.hold(first).map_err(|error| Refusal::unreadable(&error))?;
+            held.processes = processes.into_iter().map(|(_, process)| process).collect();
             Ok(held)
         })
     }
@@ -138,27 +141,42 @@ impl HeldCgroup {
         self.cgroup.members(&self.proc, &self.checked)
     }
 
-    /// Sends `signal` to those of `pids` that are in the cgroup, to every one that it can be sent to.
-    pub(super) fn signal(&self, pids: &[i32], signal: Signal) -> io::Result<()> {
-        let mut result = Ok(());
+    /// Sends `signal` to those of `pids` that are in the cgroup, until then; with who got it, and the last thing that failed.
+    pub(super) fn signal(
+        &self,
+        pids: &[i32],
+        signal: Signal,
+        until: Boot,
+    ) -> (BTreeSet<i32>, io::Result<()>) {
+        let (mut signalled, mut result) = (BTreeSet::new(), Ok(()));
         for some in pids.chunks(SIGNALLED_AT_ONCE) {
-            for process in self.hold(some)? {
-                result = result.and(ended_is_fine(process.signal(signal)));
+            match self.hold(some) {
+                Ok(held) => {
+                    for (pid, process) in held {
+                        match ended_is_fine(process.signal(signal)) {
+                            Ok(()) => _ = signalled.insert(pid),
+                            Err(error) => result = Err(error),
+                        }
+                    }
+                }
+                Err(error) => result = Err(error),
+            }
+            if Boot::now() > until {
+                break;
             }
         }
-        result
+        (signalled, result)
     }
 
     /// Holds those of `pids` that are in the cgroup after they were taken hold of: a pid that was given to a process elsewhere in between is let go.
-    fn hold(&self, pids: &[i32]) -> io::Result<Vec<PidFd>> {
-        let held: Vec<(i32, PidFd)> =
+    fn hold(&self, pids: &[i32]) -> io::Result<Vec<(i32, PidFd)>> {
+        let mut held: Vec<(i32, PidFd)> =
             pids.iter().filter_map(|pid| Some((*pid, PidFd::open(*pid).ok()?))).collect();
-        if held.is_empty() {
-            return Ok(Vec::new());
+        if !held.is_empty() {
+            let still_there = self.members()?.pids;
+            held.retain(|(pid, _)| still_there.binary_search(pid).is_ok());
         }
-        let still_there = self.members()?.pids;
-        let is_there = |pid: &i32| still_there.binary_search(pid).is_ok();
-        Ok(held.into_iter().filter(|(pid, _)| is_there(pid)).map(|(_, fd)| fd).collect())
+        Ok(held)
     }
 }
 

@@ -9,6 +9,7 @@ use super::seat::{Order, Seat, hung};
 use super::standby::{Candidate, LOOK_EVERY, LastResort, Standby};
 use super::{Acted, Actor, Job, NotDone, Refusal, Step, Target};
 use crate::clock::Boot;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -88,8 +89,8 @@ pub(super) fn guard(
 /// What holds up who would be killed next in place of the loop.
 #[derive(Debug, Default)]
 pub(super) struct HeldUp {
-    /// Who is exiting, and since when that is waited for.
-    pub(super) awaited: Option<(Target, Boot)>,
+    /// Who is exiting or was killed, and since when that is waited for.
+    pub(super) awaited: BTreeMap<Target, Boot>,
     /// Who may have moved, as last told.
     told: Option<Target>,
 }
@@ -108,7 +109,14 @@ pub(super) fn stand_in(
         return None;
     }
     let HeldUp { awaited, told } = held_up;
+    let now = Boot::now();
+    awaited.retain(|one, _| resort.candidates.iter().any(|candidate| candidate.target == *one));
     for (Candidate { target, may_move }, number) in resort.candidates.iter().zip(1..) {
+        match awaited.get(target) {
+            // It hangs: its memory is not on its way.
+            Some(since) if now.since(*since) >= EXIT_PATIENCE => continue,
+            _ => {}
+        }
         let job = Job {
             number: u64::MAX / 2 + number,
             target: target.clone(),
@@ -119,18 +127,13 @@ pub(super) fn stand_in(
         match acted.result {
             Ok(_) => {
                 tracing::error!(?target, "the loop is stuck and memory is out: the watchdog acted");
+                awaited.entry(target.clone()).or_insert(now);
                 acted.by_watchdog = true;
                 return Some(acted);
             }
             Err(NotDone::Refused(Refusal::Exiting)) => {
-                let now = Boot::now();
-                let (_, since) = match awaited.take().filter(|(one, _)| one == target) {
-                    Some(same) => awaited.insert(same),
-                    None => awaited.insert((target.clone(), now)),
-                };
-                if now.since(*since) < EXIT_PATIENCE {
-                    return None;
-                }
+                awaited.entry(target.clone()).or_insert(now);
+                return None;
             }
             // The memory is still out, and may be held by the same processes in a cgroup that only the loop would find. The kernel's OOM killer goes by processes.
             Err(NotDone::Refused(Refusal::Gone)) if *may_move => {

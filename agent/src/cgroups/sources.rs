@@ -284,7 +284,13 @@ mod tests {
         let asked = Asked { shares: Some(102), memory: Some(1 << 20), ..Asked::default() };
         Inventory {
             at: crate::clock::Boot(0),
-            pods: vec![PodSeen { sandbox, name: "web/a".into(), is_static: false, cgroup: None }],
+            pods: vec![PodSeen {
+                sandbox,
+                name: "web/a".into(),
+                is_static: false,
+                is_of_api_server: false,
+                cgroup: None,
+            }],
             containers: vec![ContainerSeen {
                 container,
                 cgroup: Some(place.into()),

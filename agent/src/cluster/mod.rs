@@ -15,7 +15,7 @@ pub use pod::{Budget, NodePod, PodObject};
 
 use crate::clock::Clock;
 use ebb_policy::plan::NodeCondition;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -108,4 +108,17 @@ impl Cluster {
     pub fn give(&self, order: Order) -> bool {
         self.orders.try_send(order).is_ok()
     }
+}
+
+/// Pods by the UID by which their kubelet runs them, of what the API server lists by the UID of its objects.
+///
+/// Anybody who can make a pod can call it the mirror of a static pod. The UID of a static pod is that of no object, so what calls itself the mirror of a pod that is listed itself is left out: it would make that one a static pod, which is never evicted.
+#[must_use]
+pub fn by_pod(objects: BTreeMap<String, Arc<NodePod>>) -> BTreeMap<String, Arc<NodePod>> {
+    let own: BTreeSet<String> = objects.keys().cloned().collect();
+    let is_true = |pod: &Arc<NodePod>, uid: &String| !(pod.is_mirror && own.contains(uid));
+    let pods = objects.into_values();
+    pods.filter_map(|pod| Some((pod.workload.key.uid.clone()?, pod)))
+        .filter(|(uid, pod)| is_true(pod, uid))
+        .collect()
 }

@@ -266,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn nobody_makes_a_pod_static_by_calling_another_its_mirror() {
+        let objects = |claims: &str| {
+            let real = pod(json!({ "annotations": {} }));
+            let mut mirror = pod(json!({ "annotations": { MIRROR: claims } }));
+            mirror.object.uid = "z".to_owned();
+            BTreeMap::from([("u".to_owned(), Arc::new(real)), ("z".to_owned(), Arc::new(mirror))])
+        };
+        let mirrors = |claims| {
+            let pods = super::super::by_pod(objects(claims));
+            pods.into_iter().map(|(uid, pod)| (uid, pod.is_mirror)).collect::<Vec<_>>()
+        };
+        assert_eq!(mirrors("u"), [("u".to_owned(), false)]);
+        assert_eq!(mirrors("hash"), [("hash".to_owned(), true), ("u".to_owned(), false)]);
+    }
+
+    #[test]
     fn nonsense_in_an_annotation_counts_as_absent_and_says_what_would_be_right() {
         let pod = pod(json!({ "annotations": { EVICT: "Never" } }));
         assert_eq!((pod.workload.preference, pod.asks_never), (Preference::Neutral, false));

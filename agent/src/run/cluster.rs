@@ -13,7 +13,8 @@ use super::episodes::of_signal;
 use crate::act::{Mode, Step, Target};
 use crate::clock::Boot;
 use crate::cluster::{
-    Budget, Cluster, ClusterNews, Eviction, NodePod, Order, PodObject, Told, Update, is_a_name,
+    Budget, Cluster, ClusterNews, Eviction, NodePod, Order, PodObject, Told, Update, by_pod,
+    is_a_name,
 };
 use crate::config::Contract;
 use crate::state::{Depth, Extent, Manifested};
@@ -184,9 +185,7 @@ impl Agent {
         let Some(cluster) = &mut self.cluster else { return };
         match news {
             ClusterNews::Pods(Update::All(pods)) => {
-                let uid = |pod: &Arc<NodePod>| pod.workload.key.uid.clone();
-                cluster.pods =
-                    pods.into_values().filter_map(|pod| Some((uid(&pod)?, pod))).collect();
+                cluster.pods = by_pod(pods);
                 let (pods, now) = (&cluster.pods, Boot::now());
                 cluster.telling.retain(|uid, telling| {
                     !telling.is_told || pods.contains_key(uid) && telling.covers_restarts(now)

@@ -42,6 +42,8 @@ pub struct PodSeen {
     pub name: String,
     /// The kubelet runs it from a file or a URL, not for the API server.
     pub is_static: bool,
+    /// Its kubelet runs it for the API server, by the word that kubelets write on sandboxes themselves.
+    pub is_of_api_server: bool,
     /// The sandbox's own cgroup below the cgroup mount, where known.
     pub cgroup: Option<PathBuf>,
 }
@@ -277,6 +279,7 @@ impl Reader {
             cgroup: self.settled.get(&sandbox.id).and_then(|settled| settled.cgroup.clone()),
             name: format!("{namespace}/{name}"),
             is_static: source.is_some_and(|source| source == "file" || source == "http"),
+            is_of_api_server: source.is_some_and(|source| source == "api"),
             sandbox: Sandbox {
                 pod_uid: if uid.is_empty() { stand_in(&sandbox.id) } else { uid },
                 ready: sandbox.ready,

@@ -29,6 +29,12 @@ const SHARE: u64 = 10;
 /// Processes that are asked at once, the same number of each tree: a crowd in one leaves questions for the others.
 const ASKED: usize = 2048;
 
+/// Processes that are left to ask of each workload behind a large one.
+const FEW: usize = 16;
+
+/// However long it took, no longer than this.
+const STANDS_AT_MOST: Duration = Duration::from_secs(1);
+
 /// What they said stands for so many times as long as it took to ask them: the part of one core that it may take is one in this many.
 const STANDS_FOR: u32 = 10;
 
@@ -107,7 +113,9 @@ impl Moved {
             // Whoever came since they were asked has not been asked.
             let mut held: Vec<_> = own.iter().map(|one| answers.of(one.cgroup.id())).collect();
             if are_listed {
-                held.iter_mut().for_each(|excess| _ = excess.bytes.get_or_insert(0));
+                // A crowd may hide somebody there, too; a newcomer need not be anybody.
+                let newcomers = held.iter_mut().filter(|one| !answers.excess.contains_key(&one.id));
+                newcomers.for_each(|excess| excess.bytes = Some(0));
             }
             let (mut bytes, left) = share(missing.bytes, &mut held);
             if missing.is_notable(left) && !are_listed {
@@ -142,14 +150,19 @@ impl Answers {
         let mut excess = BTreeMap::new();
         for own in trees {
             let mut left = of_each;
-            let asked = own.iter().map(|one| (one.cgroup.id(), excess_of(one, proc, &mut left)));
-            excess.extend(asked);
+            for (one, behind) in own.iter().zip((0..own.len()).rev()) {
+                // A crowd leaves questions for those behind it.
+                let share = (left / 2).max(left.saturating_sub(behind * FEW));
+                let (bytes, asked) = excess_of(one, proc, share);
+                left -= asked;
+                excess.insert(one.cgroup.id(), bytes);
+            }
         }
         Self { at: now, took: Boot::now().since(begun), excess }
     }
 
     fn stand(&self, now: Boot) -> bool {
-        now.since(self.at) < self.took * STANDS_FOR
+        now.since(self.at) < (self.took * STANDS_FOR).min(STANDS_AT_MOST)
     }
 
     fn of(&self, id: u64) -> Excess {
@@ -180,18 +193,12 @@ impl Missing {
     }
 }
 
-/// What the processes of a workload hold beyond what is charged to it, in bytes; `None` when not all of them are among the `left` that may be asked.
-fn excess_of(tracked: &Tracked, proc: &Path, left: &mut usize) -> Option<u64> {
-    if *left == 0 {
-        return None;
-    }
-    let Ok(Some(members)) = tracked.cgroup.members_up_to(*left, proc, &Members::default()) else {
-        *left = 0;
-        return None;
-    };
-    *left -= members.pids.len();
-    let held: u64 = members.pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum();
-    Some(held.saturating_sub(tracked.charged().unwrap_or(0)))
+/// What the processes of a workload hold beyond what is charged to it, in bytes, and how many were asked; `None` when there are more than `most`, or they cannot be told.
+fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<u64>, usize) {
+    let members = tracked.cgroup.members_up_to(most, proc, &Members::default());
+    let Ok(Some(Members { pids, .. })) = members else { return (None, 0) };
+    let held: u64 = pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum();
+    (Some(held.saturating_sub(tracked.charged().unwrap_or(0))), pids.len())
 }
 
 /// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.

@@ -472,15 +472,25 @@ impl Pods {
         }
         // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
         let waiting = self.manifests.iter().flat_map(|manifested| &manifested.pods);
-        let waiting = waiting.filter(|spec| !named.contains(&spec.key.name)).cloned();
+        let waiting = waiting.filter(|spec| !named.contains(&spec.key.name));
+        let is_false = |spec: &Workload| {
+            let is_it = |pod: &&PodSeen| spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid);
+            spec.mirror && inventory.pods.iter().any(|pod| pod.is_of_api_server && is_it(&pod))
+        };
+        let waiting = waiting.filter(|spec| !is_false(spec)).cloned();
         known.extend(waiting.map(|workload| Known { workload, containers: Vec::new() }));
         self.known = known;
     }
 
     /// What the manifests say of a pod: by UID, else by name. A static pod's name has the node's name after a dash.
+    ///
+    /// Anybody who can make a pod can call it the mirror of another: of one that is run for the API server there is none.
     fn manifest(&self, pod: &PodSeen) -> Option<&Workload> {
         let manifests = &self.manifests.as_ref()?.pods;
-        let by_uid = |spec: &&Workload| spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid);
+        let by_uid = |spec: &&Workload| {
+            spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid)
+                && !(spec.mirror && pod.is_of_api_server)
+        };
         let by_name = |spec: &&Workload| {
             spec.key.uid.is_none()
                 && (spec.key.name == pod.name

@@ -375,7 +375,13 @@ fn of_whom_nothing_was_found_to_end_is_not_chosen_again_at_once() {
 fn a_pod_has_a_name_though_it_is_not_on_its_way_out() {
     let mut state = Fake::new().state(&Patterns::default());
     let sandbox = Sandbox { id: "s".into(), pod_uid: "u".into(), ready: true, created_at: Time(1) };
-    let pod = PodSeen { sandbox, name: "shop/web".into(), is_static: false, cgroup: None };
+    let pod = PodSeen {
+        sandbox,
+        name: "shop/web".into(),
+        is_static: false,
+        is_of_api_server: false,
+        cgroup: None,
+    };
     state.observe_inventory(Inventory {
         at: Boot(0),
         pods: vec![pod],

@@ -237,8 +237,9 @@ impl<'a> Pass<'a, '_> {
     fn is_filled_by(&self, evidence: &Evidence<'_>, at: Time) -> bool {
         let now = self.snapshot.taken_at;
         let is_in_time = |left| now.plus(left) > at.plus(fill::EVICTION_TAKES);
-        evidence.has_culprit(self.active)
-            && fill::time_left(self.snapshot, evidence.signal())
+        evidence.lasts
+            && evidence.has_culprit(self.active)
+            && fill::steady_time_left(self.snapshot, evidence.signal())
                 .is_some_and(|left| !is_in_time(left))
     }
 

@@ -135,9 +135,7 @@ fn evicted(test: &TestContext, kube: &Kube, agent: &mut Agent, leak: &ApiPod) ->
     agent.wait_for(PATIENCE, &format!("the API server was told of {name}"), |record| {
         is(record, "evictionTold") && is_about(record, leak)
     })?;
-    // The watchdog kills whom the loop had decided on in advance, when the loop itself is held up; it writes no decision.
-    let by_watchdog = |record: &Value| evicts(record, leak) && record["byWatchdog"] == true;
-    let decisions = count(agent, |record| decides_on(record, leak) || by_watchdog(record));
+    let decisions = count(agent, |record| decides_on(record, leak));
     let kills = count(agent, |record| evicts(record, leak));
     let mut events = 0;
     wait::seldom(PATIENCE, &format!("{decisions} decisions on {name} are told"), || {

@@ -187,15 +187,27 @@ fn in_time(agent: &mut Agent, pod: &ApiPod) -> Result<f64> {
     killed_in_time(evicted.context("it was not evicted")?)
 }
 
-/// The same of the record of a kill.
+/// The same of the record of a kill. Where the loop got no processor for seconds the watchdog has killed, which has its own time.
 pub(super) fn killed_in_time(evicted: &Value) -> Result<f64> {
     let after = evicted.get("afterMs").and_then(Value::as_f64);
+    if is_by_watchdog(evicted) {
+        return Ok(after.unwrap_or(f64::NAN));
+    }
     let after = after.with_context(|| format!("no time since the crossing: {evicted}"))?;
     ensure!(after <= KILLED_WITHIN_MS, "killed {after} ms after the crossing");
     Ok(after)
 }
 
+/// The watchdog kills whom the loop had decided on in advance, when the loop itself is held up; it writes no decision.
+pub(super) fn is_by_watchdog(record: &Value) -> bool {
+    record.get("byWatchdog").and_then(Value::as_bool) == Some(true)
+}
+
+/// A decision on this pod, of the loop or in its place.
 pub(super) fn decides_on(record: &Value, pod: &ApiPod) -> bool {
+    if evicts(record, pod) && is_by_watchdog(record) {
+        return true;
+    }
     let evicts = record.get("evict").and_then(Value::as_array).into_iter().flatten();
     is(record, "decided") && evicts.into_iter().any(|evict| uid(evict) == Some(&pod.uid))
 }

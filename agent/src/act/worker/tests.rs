@@ -133,20 +133,27 @@ fn nobody_is_killed_in_place_of_a_stuck_loop_behind_one_that_may_have_moved() {
 #[test]
 fn nobody_goes_in_place_of_an_exiting_candidate_until_that_takes_too_long() {
     let (mut child, second) = sleeper();
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();
-    std::fs::write(dir.path().join("cgroup.events"), "populated 1\n").unwrap();
-    let id = dir.path().metadata().unwrap().ino();
-    let exiting = Target::Cgroup { id, path: dir.path().to_owned() };
+    let exiting = || {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();
+        std::fs::write(dir.path().join("cgroup.events"), "populated 1\n").unwrap();
+        let id = dir.path().metadata().unwrap().ino();
+        let target = Target::Cgroup { id, path: dir.path().to_owned() };
+        (dir, target)
+    };
+    let [(_one, first), (_two, other)] = [exiting(), exiting()];
     let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
-    let resort = left(NEED, [exiting.clone(), second.clone()]);
+    let resort = left(NEED, [first.clone(), other.clone(), second.clone()]);
     let mut held_up = HeldUp::default();
-    for _ in 0..2 {
-        assert!(watchdog::stand_in(&resort, &mut actor, &mut held_up).is_none());
-        assert!(child.try_wait().unwrap().is_none(), "it went in its place");
+    // Each has its own time, and once that is over it stays over.
+    for hangs in [&first, &other] {
+        for _ in 0..2 {
+            assert!(watchdog::stand_in(&resort, &mut actor, &mut held_up).is_none());
+            assert!(child.try_wait().unwrap().is_none(), "it went in its place");
+        }
+        let since = held_up.awaited.get_mut(hangs).unwrap();
+        *since = Boot(since.0.saturating_sub(10_000_000_000));
     }
-    let (_, since) = held_up.awaited.as_mut().unwrap();
-    *since = Boot(since.0.saturating_sub(10_000_000_000));
     let acted = watchdog::stand_in(&resort, &mut actor, &mut held_up).unwrap();
     assert_eq!(acted.job.target, second);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));

@@ -14,6 +14,7 @@ fn pod(uid: &str, name: &str, ready: bool) -> PodSeen {
         },
         name: name.into(),
         is_static: false,
+        is_of_api_server: false,
         cgroup: Some(format!("kubepods/pod{uid}/s-{uid}").into()),
     }
 }
@@ -350,6 +351,29 @@ fn a_static_pod_is_found_under_its_name_without_the_nodes() {
     assert_eq!(seen.workloads.len(), 1);
     assert!(seen.workloads[0].static_pod && !seen.workloads[0].deleted);
     assert_eq!(seen.workloads[0].priority, Some(3));
+}
+
+/// Its author has made another pod that calls itself its mirror: a static pod is never evicted.
+#[test]
+fn a_pod_that_is_run_for_the_api_server_has_no_mirror() {
+    for is_of_api_server in [true, false] {
+        let mut pods = Pods::default();
+        let leak = PodSeen { is_of_api_server, ..pod("u1", "shop/leak", true) };
+        pods.observe(inventory(vec![leak], Vec::new(), &[]));
+        let key = WorkloadKey {
+            name: "shop/other".into(),
+            uid: Some("u1".into()),
+            ..WorkloadKey::default()
+        };
+        let mirror = Workload { key, mirror: true, priority: Some(9), ..Workload::default() };
+        pods.observe_manifests(Manifested { pods: vec![mirror], is_complete: false });
+        let seen = snapshot(&pods, Vec::new());
+        let found: Vec<_> = seen.workloads.iter().map(|w| w.key.name.as_str()).collect();
+        assert_eq!(found, ["shop/leak"]);
+        let leak = &seen.workloads[0];
+        let expected = if is_of_api_server { (false, None) } else { (true, Some(9)) };
+        assert_eq!((leak.mirror, leak.priority), expected);
+    }
 }
 
 #[test]

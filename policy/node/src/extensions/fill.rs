@@ -243,15 +243,29 @@ fn facts(snapshot: &Snapshot, signal: Signal) -> Option<FsFacts> {
 
 /// Time until nothing is left of what a signal on disk counts, at the rate of the last half second; `None` when it does not fall, or nobody has looked.
 pub(crate) fn time_left(snapshot: &Snapshot, signal: Signal) -> Option<Millis> {
+    at_rate(snapshot, signal, |latest, _| Some(latest))
+}
+
+/// The same at the slower of that rate and the one over all the time looked at, at least a second: for what lies further ahead than a burst lasts.
+pub(crate) fn steady_time_left(snapshot: &Snapshot, signal: Signal) -> Option<Millis> {
+    at_rate(snapshot, signal, |latest, in_all| in_all.map(|in_all| latest.min(in_all)))
+}
+
+fn at_rate(
+    snapshot: &Snapshot,
+    signal: Signal,
+    of: impl Fn(u64, Option<u64>) -> Option<u64>,
+) -> Option<Millis> {
     let facts = facts(snapshot, signal)?;
     let fall = facts.fall?;
-    let (left, rate, least) = match signal.resource() {
-        Resource::Inodes => (facts.inodes_free?, fall.inodes_per_second?, MIN_INODES),
-        _ => (facts.available?, fall.bytes_per_second?, MIN_BYTES),
+    let (left, latest, lost, least) = match signal.resource() {
+        Resource::Inodes => (facts.inodes_free?, fall.inodes_per_second?, fall.inodes, MIN_INODES),
+        _ => (facts.available?, fall.bytes_per_second?, fall.bytes, MIN_BYTES),
     };
-    if rate < least {
-        return None;
-    }
+    let per_second = |lost: u64| u128::from(lost) * 1000 / u128::from(fall.over.0.max(1));
+    let in_all = lost.filter(|_| fall.over >= LASTING).map(per_second);
+    let in_all = in_all.map(|rate| u64::try_from(rate).unwrap_or(u64::MAX));
+    let rate = of(latest, in_all).filter(|rate| *rate >= least)?;
     let ms = u128::from(left) * 1000 / u128::from(rate);
     Some(Millis(u64::try_from(ms).unwrap_or(u64::MAX)))
 }
