@@ -91,6 +91,7 @@ fn pod(from: Sandbox, cgroup: &Option<PathBuf>) -> PodSeen {
     PodSeen {
         name: format!("{}/{}", from.pod.namespace, from.pod.name),
         is_static: false,
+        is_of_api_server: false,
         cgroup: cgroup.clone(),
         sandbox: snapshot::Sandbox {
             pod_uid: from.pod.uid,
