@@ -22,8 +22,9 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 const ROUNDS: usize = 10;
 /// How often the same one: most of a round is the kubelet's waiting, which gets longer each time.
 const ROUNDS_OF_ONE: usize = 4;
-/// A kubelet of that age sees on cgroup v2 what pods leave of what it may give them, and no more. Of 2 GiB it may give 548 MiB here, which is always below the threshold.
-const ALWAYS_SHORT: &str = "1500Mi";
+/// A kubelet of that age sees on cgroup v2 what pods leave of what it may give them, and no more. With this threshold a pod of [`ABOVE_IT`] MiB was seen evicted, and one of 1 MiB was not.
+const OWN_THRESHOLD: &str = "1500Mi";
+const ABOVE_IT: &str = "700";
 const IDLE: &[&str] = &["/bin/sleep", "1000000"];
 /// What a leak has written when it begins.
 const LOGGED: &str = "ready\n";
@@ -65,8 +66,8 @@ fn kill_once(test: &TestContext, kube: &Kube) -> Result<()> {
 /// Without ebb: what a kubelet leaves of a pod that it evicts itself is no more than ebb's eviction leaves.
 pub(crate) fn evicts_itself(test: &TestContext) -> Result<Outcome> {
     let kube = Kube::ensure(test)?;
-    let played = kube.with_kubelet_threshold(ALWAYS_SHORT, || {
-        let command = &[SELF, "act-here", "idle", "1"];
+    let played = kube.with_kubelet_threshold(OWN_THRESHOLD, || {
+        let command = &[SELF, "act-here", "idle", ABOVE_IT];
         let pod = kube.run(&PodSpec { name: "evicted", command, ..PodSpec::default() })?;
         let says = |object: &Value, path: &str| {
             object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
