@@ -84,13 +84,15 @@ impl Executor for Enforce {
             }
             Victim::Cgroups(held) => {
                 let mut method = Method::CgroupKill;
+                let mut by_cgroup_kill = Vec::with_capacity(held.len());
                 for cgroup in &held {
-                    if kill(cgroup)? == Method::FreezeAndSignal {
-                        method = Method::FreezeAndSignal;
+                    match kill(cgroup)? {
+                        Method::CgroupKill => by_cgroup_kill.push(cgroup),
+                        other => method = other,
                     }
                 }
                 let ended = Ended::now(method);
-                for cgroup in &held {
+                for cgroup in by_cgroup_kill {
                     // What was killed was killed: its memory is on its way.
                     if let Err(error) = kill_leaderless(cgroup) {
                         tracing::warn!(%error, "not known whether a process of the victim lives");
@@ -134,7 +136,7 @@ impl Executor for Enforce {
     }
 }
 
-/// Kills everything in one cgroup but whoever [`kill_leaderless`] sees to.
+/// Kills everything in one cgroup; where `cgroup.kill` did it, but whoever [`kill_leaderless`] sees to.
 fn kill(held: &HeldCgroup) -> io::Result<Method> {
     // Those that are held first: that takes no lock, while cgroup.kill waits for whoever is changing the tree.
     let signals = held.processes.iter().map(|process| process.signal(Signal::SIGKILL));

@@ -210,9 +210,9 @@ impl Found {
 /// Whether the kernel says that nobody lives in the cgroup or below.
 fn is_empty(dir: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let events = openat(dir, "cgroup.events", flags, Mode::empty()).map(KeptFile::from_fd);
-    let text = events.ok().and_then(|events| events.read_value(buffer).ok().map(str::to_owned));
-    text.and_then(|text| keyed(&text, "populated")) == Some(0)
+    let Ok(events) = openat(dir, "cgroup.events", flags, Mode::empty()) else { return false };
+    let events = KeptFile::from_fd(events);
+    events.read_value(buffer).is_ok_and(|text| keyed(text, "populated") == Some(0))
 }
 
 /// Has `add` take each number of the list `name`.

@@ -473,24 +473,16 @@ impl Pods {
         // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
         let waiting = self.manifests.iter().flat_map(|manifested| &manifested.pods);
         let waiting = waiting.filter(|spec| !named.contains(&spec.key.name));
-        let is_false = |spec: &Workload| {
-            let is_it = |pod: &&PodSeen| spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid);
-            spec.mirror && inventory.pods.iter().any(|pod| pod.is_of_api_server && is_it(&pod))
-        };
+        let is_false = |spec: &Workload| inventory.pods.iter().any(|pod| is_no_mirror(spec, pod));
         let waiting = waiting.filter(|spec| !is_false(spec)).cloned();
         known.extend(waiting.map(|workload| Known { workload, containers: Vec::new() }));
         self.known = known;
     }
 
     /// What the manifests say of a pod: by UID, else by name. A static pod's name has the node's name after a dash.
-    ///
-    /// Anybody who can make a pod can call it the mirror of another: of one that is run for the API server there is none.
     fn manifest(&self, pod: &PodSeen) -> Option<&Workload> {
         let manifests = &self.manifests.as_ref()?.pods;
-        let by_uid = |spec: &&Workload| {
-            spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid)
-                && !(spec.mirror && pod.is_of_api_server)
-        };
+        let by_uid = |spec: &&Workload| has_uid_of(spec, pod) && !is_no_mirror(spec, pod);
         let by_name = |spec: &&Workload| {
             spec.key.uid.is_none()
                 && (spec.key.name == pod.name
@@ -700,6 +692,15 @@ pub(super) fn plus_kernel_counts(
         direct_reclaims: plus(a.direct_reclaims, b.direct_reclaims),
         own_reclaims: plus(a.own_reclaims, b.own_reclaims),
     })
+}
+
+fn has_uid_of(spec: &Workload, pod: &PodSeen) -> bool {
+    spec.key.uid.as_deref() == Some(&pod.sandbox.pod_uid)
+}
+
+/// Whether it calls itself the mirror of this pod, which has none: anybody who can make a pod can write that, and this one is run for the API server.
+fn is_no_mirror(spec: &Workload, pod: &PodSeen) -> bool {
+    spec.mirror && pod.is_of_api_server && has_uid_of(spec, pod)
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! ebb connected to the API server beside a real kubelet on a node that has no time for either: both processors are busy, or five pods leak at once.
-use super::kubernetes::{FIELDS, WITHOUT_A_HEAD_START, decides_on, evicts, is_about, on_a_node};
+use super::kubernetes::{FIELDS, decides_on, evicts, gated, is_about, on_a_node};
 use crate::actors::Actor;
 use crate::agent::{Agent, is};
 use crate::cgroup::Cgroup;
-use crate::containerd::{GATE, open_gate};
-use crate::init::SELF;
-use crate::kube::{ApiPod, Kube, PodSpec};
+use crate::containerd::open_gate;
+use crate::kube::{ApiPod, Kube};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
@@ -83,13 +82,6 @@ pub(crate) fn five_at_once(test: &TestContext) -> Result<Outcome> {
             &format!("{} leaks evicted by {decisions} decisions and {kills} kills", gone.len()),
         )
     })
-}
-
-/// A pod that leaks once its gate is open, and at once when it is started again.
-fn gated(kube: &Kube, name: &str, gate: &str, rate: &str) -> Result<ApiPod> {
-    let gate = format!("{GATE}/{gate}");
-    let command = &[SELF, "act-here", "gated", WITHOUT_A_HEAD_START, &gate, rate];
-    kube.run(&PodSpec { name, command, ..PodSpec::default() })
 }
 
 /// A leak that is gone.

@@ -22,7 +22,7 @@ const EVICTED_IN: Duration = Duration::from_secs(180);
 const GONE_IN: Duration = Duration::from_secs(90);
 const LEAKS: usize = 3;
 /// More than there is: a leak that keeps so much available takes nothing before its gate is open.
-pub(super) const WITHOUT_A_HEAD_START: &str = "1000000";
+const WITHOUT_A_HEAD_START: &str = "1000000";
 /// How long an API server is away, from the first eviction on: the kubelet starts the pods again meanwhile, more than once.
 const AWAY: Duration = Duration::from_secs(60);
 /// From the crossing to the kill, at most, also under emulation: a hundred times what it takes as a rule.
@@ -106,11 +106,7 @@ fn leaks(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
 }
 
 fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
-    let gated = |name: &str| {
-        let gate = format!("{GATE}/{name}");
-        let command = &[SELF, "act-here", "gated", WITHOUT_A_HEAD_START, &gate, RATE];
-        kube.run(&PodSpec { name, command, ..PodSpec::default() })
-    };
+    let gated = |name| gated(kube, name, name, RATE);
     let leaks = [gated("leak-away-1")?, gated("leak-away-2")?];
     let server = Cgroup::at(API_SERVER);
     server.write("cgroup.freeze", "1")?;
@@ -169,6 +165,13 @@ fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
             "{kills} kills by {decided:?} while the API server was away, each told once and in order"
         ),
     )
+}
+
+/// A pod that leaks once its gate is open, and at once when it is started again.
+pub(super) fn gated(kube: &Kube, name: &str, gate: &str, rate: &str) -> Result<ApiPod> {
+    let gate = format!("{GATE}/{gate}");
+    let command = &[SELF, "act-here", "gated", WITHOUT_A_HEAD_START, &gate, rate];
+    kube.run(&PodSpec { name, command, ..PodSpec::default() })
 }
 
 /// Names of the leaks that records are about, in the order of the records.

@@ -66,7 +66,7 @@ impl Kube {
         services::start(&api)?;
         let kube = Self { containerd, api };
         let ready = wait::seldom(READY_IN, "the node is ready", || {
-            kube.node().is_ok_and(|node| is_ready(&node))
+            kube.node().is_ok_and(|node| holds(&node, "Ready"))
         });
         ready.with_context(services::last_words)?;
         if services::has_controllers() {
@@ -160,11 +160,7 @@ impl Kube {
         });
         let own: Vec<_> = own.map(|event| text(event, "/message")).collect();
         ensure!(own.is_empty(), "the kubelet has evicted by itself: {own:?}");
-        let node = self.node()?;
-        let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-        let is_short = conditions.into_iter().flatten().any(|condition| {
-            text(condition, "/type") == "MemoryPressure" && text(condition, "/status") == "True"
-        });
+        let is_short = holds(&self.node()?, "MemoryPressure");
         ensure!(!is_short, "the kubelet says that the node is short of memory");
         Ok(())
     }
@@ -180,15 +176,15 @@ fn keep_service_logs(test: &TestContext) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Whether a node's own word is that it is ready.
-fn is_ready(node: &Value) -> bool {
+/// Whether a node's own word is that this condition holds.
+fn holds(node: &Value, condition: &str) -> bool {
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
     conditions.is_some_and(|all| {
-        all.iter().any(|condition| {
+        all.iter().any(|one| {
             let is = |key: &str, value: &str| {
-                condition.get(key).and_then(Value::as_str).is_some_and(|found| found == value)
+                one.get(key).and_then(Value::as_str).is_some_and(|found| found == value)
             };
-            is("type", "Ready") && is("status", "True")
+            is("type", condition) && is("status", "True")
         })
     })
 }

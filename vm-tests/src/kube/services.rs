@@ -40,7 +40,7 @@ const TOOLS: [&str; 7] = ["du", "find", "ip", "mount", "nice", "stat", "umount"]
 
 /// The kubelet's default.
 pub(super) const MEMORY_THRESHOLD: &str = "100Mi";
-/// Its thresholds of disk and its rotation of logs are out of the way: filesystems are small here, and who is evicted is ebb's decision.
+/// With its threshold of memory for `THRESHOLD`. Those of disk and its rotation of logs are out of the way: filesystems are small here, and who is evicted is ebb's decision.
 const KUBELET_CONFIGURATION: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
@@ -49,7 +49,7 @@ cgroupDriver: cgroupfs
 failSwapOn: false
 makeIPTablesUtilChains: false
 enableControllerAttachDetach: false
-evictionHard: {memory.available: 100Mi, nodefs.available: 1Mi, imagefs.available: 1Mi}
+evictionHard: {memory.available: THRESHOLD, nodefs.available: 1Mi, imagefs.available: 1Mi}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 containerLogMaxSize: 10Gi
@@ -92,10 +92,11 @@ pub(super) fn prepare() -> Result<()> {
 /// Start the kubelet anew with another threshold of memory.
 pub(super) fn restart_kubelet(threshold: &str) -> Result<()> {
     Cgroup::at("system.slice/kubelet.service").kill()?;
-    let usual = format!("memory.available: {MEMORY_THRESHOLD}");
-    let other = format!("memory.available: {threshold}");
-    let configuration = KUBELET_CONFIGURATION.replace(&usual, &other);
-    ensure!(threshold == MEMORY_THRESHOLD || configuration.contains(&other), "no threshold");
+    start_kubelet(threshold)
+}
+
+fn start_kubelet(threshold: &str) -> Result<()> {
+    let configuration = KUBELET_CONFIGURATION.replace("THRESHOLD", threshold);
     fs::write(KUBELET_CONFIG, configuration).context("cannot write the kubelet's")?;
     service("kubelet", &kubelet()).map(drop)
 }
@@ -117,7 +118,6 @@ pub(super) fn start(api: &Api) -> Result<()> {
     let mut server = service("kube-apiserver", &api_server())?;
     listens("kube-apiserver", &mut server, SERVICE)?;
     fs::write(KUBECONFIG, kubeconfig()).context("cannot write the kubeconfig")?;
-    fs::write(KUBELET_CONFIG, KUBELET_CONFIGURATION).context("cannot write the kubelet's")?;
     let mut proxy = service("kubectl", &proxy())?;
     listens("kubectl", &mut proxy, (LOCAL, PORT))?;
     // It must not find a server that does not know the namespace of its leases yet.
@@ -127,7 +127,7 @@ pub(super) fn start(api: &Api) -> Result<()> {
         service("kube-controller-manager", &controllers())?;
         service("kube-scheduler", &scheduler())?;
     }
-    service("kubelet", &kubelet()).map(drop)
+    start_kubelet(MEMORY_THRESHOLD)
 }
 
 /// The end of each log, for whoever reads why something failed.
