@@ -172,6 +172,8 @@ fn api_server() -> Vec<String> {
         "--allow-privileged=true",
         &format!("--advertise-address={ADDRESS}"),
         "--endpoint-reconciler-type=none",
+        // Nobody resolves the node's name; logs are read from its kubelet.
+        "--kubelet-preferred-address-types=InternalIP",
         &format!("--cert-dir={DIR}"),
         "--service-account-issuer=https://kubernetes.default.svc",
         &format!("--service-account-key-file={DIR}/apiserver.key"),
