@@ -2,7 +2,7 @@
 //!
 //! The programs of the control plane are those of `cargo xtask kube`. Each case runs under kube-controller-manager and
 //! under ebb; the cases and how they are played are in `cluster-tests`.
-use crate::{kube, manifests, seed, sh};
+use crate::{bpf, kube, manifests, seed, sh};
 use anyhow::Result;
 use std::process::Command;
 
@@ -27,6 +27,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    // The agent is built with the programs inside.
+    bpf::ensure()?;
     let dir = kube::assets(&kube::CLUSTER)?;
     let mut cargo = Command::new("cargo");
     cargo.current_dir(sh::root()).env(ASSETS, dir).env(MANIFESTS, manifests::build()?);

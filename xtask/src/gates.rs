@@ -73,6 +73,8 @@ pub(crate) const ALL: [Step; 11] = [
 ];
 
 pub(crate) fn run(_: &Args) -> Result<()> {
+    // The agent is built with the programs inside.
+    bpf::ensure()?;
     for gate in ALL {
         println!("== {}", gate.name);
         (gate.run)().context(gate.name)?;

@@ -4,8 +4,8 @@
 //! `EBB_SEED` makes the same again.
 //!
 //! Left out is what requests in parallel decide, under kube-controller-manager too: in the foreground, references that do
-//! not block, and finalizers of others on what has two owners; under a finalizer `orphan`, dependents with two owners;
-//! in cycles, finalizers of others.
+//! not block, and finalizers of others on what has two owners or hangs on it; under a finalizer `orphan`, dependents with
+//! two owners; in cycles, finalizers of others.
 use crate::Alone;
 use crate::kinds::Kind;
 use crate::random::{Play, all, seed};
@@ -141,6 +141,8 @@ fn graph(random: &mut Rng) -> Graph {
     let is_cyclic = random.u8(..100) < 20;
     let is_tree = random.bool();
     let mut sequence = Vec::new();
+    // By object: whether it has two owners, or hangs on one that has.
+    let mut has_two_above: Vec<bool> = Vec::new();
     let reference = |random: &mut Rng, to| {
         let blocks = policy == Policy::Foreground || random.bool();
         Reference { to, blocks }
@@ -151,9 +153,12 @@ fn graph(random: &mut Rng) -> Graph {
         let count = if random.u8(..100) < 12 { 0 } else { random.usize(most.min(1)..=most) };
         let mut before: Vec<usize> = (0..at).collect();
         random.shuffle(&mut before);
-        let owners = before.into_iter().take(count).map(|to| reference(random, to)).collect();
+        before.truncate(count);
+        let has_two = count > 1 || before.iter().any(|&owner| has_two_above[owner]);
+        has_two_above.push(has_two);
+        let owners = before.into_iter().map(|to| reference(random, to)).collect();
         let mut finalizers = Vec::new();
-        let is_held_up_by_chance = policy == Policy::Foreground && count > 1;
+        let is_held_up_by_chance = policy == Policy::Foreground && has_two;
         if !is_cyclic && !is_held_up_by_chance && random.u8(..100) < 10 {
             finalizers.push(KEEP);
         }
