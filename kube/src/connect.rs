@@ -2,12 +2,17 @@
 
 use crate::call::Api;
 use crate::failure::chain;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 
 /// Where a service account's token is in a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// As what every request is known, in the API server's audit log and in its metrics.
+const PRODUCT: &str = concat!("ebb/", env!("CARGO_PKG_VERSION"));
 
 /// Why there is no client: what was read, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +38,7 @@ pub async fn connect(
             ));
         }
     };
+    config.headers.push((USER_AGENT, HeaderValue::from_static(PRODUCT)));
     // Each call has a deadline and a retry of its own.
     config.default_retry = false;
     if config.accept_invalid_certs && config.root_cert.is_none() {

@@ -8,6 +8,7 @@ use ebb_cluster_tests::api::never;
 use ebb_cluster_tests::collector::Running;
 use ebb_cluster_tests::wait;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -55,6 +56,10 @@ fn sends_no_write(session: &Session) -> Result<()> {
     ensure!(requests.iter().any(|request| request["verb"] == "watch"), "no watch was logged");
     let wrong: Vec<&Value> = requests.iter().filter(|request| !only_reads(request)).collect();
     ensure!(wrong.is_empty(), "it wrote, or tried to: {wrong:?}");
+    let agents: BTreeSet<&str> =
+        requests.iter().map(|request| request["userAgent"].as_str().unwrap_or_default()).collect();
+    let product = format!("ebb/{}", env!("CARGO_PKG_VERSION"));
+    ensure!(agents == BTreeSet::from([product.as_str()]), "who asked is told as {agents:?}");
     for (kind, name) in [(Kind::ConfigMap, GARBAGE[0]), (Kind::Pod, GARBAGE[1])] {
         let path = format!("{}/{name}", kind.path(&namespace));
         api.delete(&path, &json!({"gracePeriodSeconds": 0}))?;
