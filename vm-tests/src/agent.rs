@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The agent's binary in the guest.
 pub(crate) const EBB: &str = "/payload/ebb";
@@ -225,6 +225,16 @@ fn configure(thresholds: &str, own: &str) -> Result<()> {
     fs::write(&next, format!("{thresholds}{OWN}{own}"))
         .and_then(|()| fs::rename(&next, CONFIG))
         .context("cannot write ebb's configuration")
+}
+
+/// How long ago a record was made.
+///
+/// # Errors
+/// It has no time, or the clock was set back since.
+pub(crate) fn since(record: &Value) -> Result<Duration> {
+    let at = record.get("at").and_then(Value::as_u64).context("a record without time")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    now.checked_sub(Duration::from_millis(at)).context("a record of the future")
 }
 
 /// Whether a record is of this kind.

@@ -1,7 +1,7 @@
 //! ebb connected to the API server beside a real kubelet on a node that has no time for either: both processors are busy, or five pods leak at once.
 use super::kubernetes::{FIELDS, decides_on, evicts, gated, is_about, on_a_node};
 use crate::actors::Actor;
-use crate::agent::{Agent, is};
+use crate::agent::{Agent, is, since};
 use crate::cgroup::Cgroup;
 use crate::containerd::open_gate;
 use crate::kube::{ApiPod, Kube};
@@ -10,7 +10,7 @@ use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
 use ebb_cri::ContainerState;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many leaks are evicted, one after the other.
 const EVICTIONS: usize = 20;
@@ -116,10 +116,8 @@ fn evicted(test: &TestContext, kube: &Kube, agent: &mut Agent, leak: &ApiPod) ->
         first.is_some()
     })
     .with_context(|| agent.last_words())?;
-    let began = Instant::now();
-    wait::seldom(PATIENCE, &format!("{name} is gone"), || kube.has(leak).is_ok_and(|has| !has))
-        .with_context(|| agent.last_words())?;
-    let took = began.elapsed();
+    kube.until_gone(leak, PATIENCE).with_context(|| agent.last_words())?;
+    let took = since(first.as_ref().context("it was evicted")?)?;
     wait::seldom(PATIENCE, &format!("nothing of {name} runs"), || {
         runs(kube, leak).is_ok_and(|running| running == 0)
     })

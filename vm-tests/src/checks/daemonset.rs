@@ -1,7 +1,7 @@
 //! ebb as users have it: its own image, the DaemonSet of `deploy/` with its own service account and rights, on a node with a whole control plane. What it evicts is made anew by its ReplicaSet, and does not come back before the pressure is over.
 use super::kubelet::{containers, idle_pods};
 use super::kubernetes::{condition_and_taint, evicts, is_about, killed_in_time};
-use crate::agent::is;
+use crate::agent::{is, since};
 use crate::init::SELF;
 use crate::kube::{ApiPod, EbbPod, Kube, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
@@ -103,13 +103,13 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
         pods.into_iter().find(|pod| matches!(kube.node_of(pod), Ok(Some(_))))
     })?;
     let mut evicted = None;
-    wait::until(PATIENCE, "the leak is evicted", || {
+    wait::seldom(PATIENCE, "the leak is evicted", || {
         evicted = ebb.records().iter().find(|record| evicts(record, &leak)).cloned();
         evicted.is_some()
     })?;
-    let began = Instant::now();
-    wait::until(PATIENCE, "the leak is gone", || kube.has(&leak).is_ok_and(|has| !has))?;
-    let gone = began.elapsed();
+    let evicted = evicted.context("it was evicted")?;
+    kube.until_gone(&leak, PATIENCE)?;
+    let gone = since(&evicted)?;
     wait::seldom(PATIENCE, "the API server was told", || told_of(ebb, &leak).is_some())?;
     let told = told_of(ebb, &leak).context("it was told")?;
     let refused = told.get("refused").and_then(Value::as_array);
@@ -122,7 +122,7 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
     let next = wait::seldom_some(PATIENCE, "its ReplicaSet makes another", || {
         kube.pods_of(LEAK).ok()?.into_iter().find(|pod| pod.uid != leak.uid)
     })?;
-    let landed = wait::until_some(PATIENCE, "the next one may land", || {
+    let landed = wait::seldom_some(PATIENCE, "the next one may land", || {
         let is_bound = kube.node_of(&next).ok()?.is_some();
         let node = kube.node().ok()?;
         let (_, has_taint) = condition_and_taint(&node);
@@ -130,8 +130,8 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
         (is_bound || !has_taint).then_some((is_bound, has_taint))
     })?;
     ensure!(landed != (true, true), "{} landed on a Node under pressure", next.name);
-    let after = killed_in_time(evicted.as_ref().context("it was evicted")?)?;
-    let kept = began.elapsed();
+    let after = killed_in_time(&evicted)?;
+    let kept = since(&evicted)?;
     kube.until_torn_down(&leak)?;
     runner::note(
         test,

@@ -3,7 +3,7 @@
 //! Nothing tells ebb of volumes and logs but the directories in which the kubelet has made them. Without an API server
 //! the test deletes an evicted pod, as whoever reads its condition would, and with one ebb does; the kubelet then removes
 //! what it has written.
-use crate::agent::{Agent, Settings, is};
+use crate::agent::{Agent, Settings, is, since};
 use crate::checks::disk::{LINE, MIB, STAY, WAYS, Watch, Way, evicted};
 use crate::checks::kubelet::{containers, idle_pods};
 use crate::checks::kubernetes::{condition_and_taint_of, evicts, is_about, on_a_node};
@@ -12,7 +12,7 @@ use crate::kube::{ApiPod, Kube, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{runner, wait};
 use anyhow::{Context as _, Result, ensure};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const ROUNDS: usize = 10;
 
@@ -122,14 +122,14 @@ fn one_way(
     let relieved = agent.count("pressureRelieved");
     let watch = Watch::start();
     open_gate(name)?;
-    let evicted = wait::seldom(PATIENCE, &format!("{name} is evicted ({way})"), || {
-        agent.records().iter().any(|record| evicts(record, &pod))
+    let evicted = wait::seldom_some(PATIENCE, &format!("{name} is evicted ({way})"), || {
+        agent.records().iter().find(|record| evicts(record, &pod)).cloned()
     });
-    let began = Instant::now();
-    let gone = evicted.and_then(|()| {
-        wait::seldom(PATIENCE, &format!("{name} is gone"), || kube.has(&pod).is_ok_and(|has| !has))
+    let gone = evicted.and_then(|evicted| {
+        kube.until_gone(&pod, PATIENCE)?;
+        since(&evicted)
     });
-    let gone = gone.map(|()| began.elapsed()).with_context(|| agent.last_words());
+    let gone = gone.with_context(|| agent.last_words());
     let seen = watch.stop();
     let gone = gone?;
     ensure!(seen.least > 0, "{way}: the disk was full");

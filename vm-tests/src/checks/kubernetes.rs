@@ -1,6 +1,6 @@
 //! ebb connected to the API server beside a real kubelet: what it evicts is deleted there, told once, and not started again; the Node says that it is under pressure for as long as it is.
 use super::kubelet::{containers, idle_pods};
-use crate::agent::{Agent, Settings, is};
+use crate::agent::{Agent, Settings, is, since};
 use crate::cgroup::Cgroup;
 use crate::containerd::{GATE, SOCKET, open_gate};
 use crate::init::SELF;
@@ -129,7 +129,7 @@ fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
     gone.and(over)?;
     for leak in &leaks {
         let name = &leak.name;
-        wait::seldom(GONE_IN, &format!("{name} is gone"), || kube.has(leak).is_ok_and(|has| !has))?;
+        kube.until_gone(leak, GONE_IN)?;
         runner::note(
             test,
             &format!("{name} was gone {:.1?} after the API server was back", back.elapsed()),
@@ -225,13 +225,12 @@ fn leak(test: &TestContext, kube: &Kube, agent: &mut Agent, n: usize) -> Result<
         evicted = agent.records().iter().find(|record| evicts(record, &leak)).cloned();
         evicted.is_some()
     })?;
-    let began = Instant::now();
-    let tainted = wait::seldom(GONE_IN, "the Node is under pressure", || {
+    let evicted = evicted.context("it was evicted")?;
+    kube.until_gone(&leak, GONE_IN)?;
+    let gone = since(&evicted)?;
+    wait::seldom(GONE_IN, "the Node is under pressure", || {
         kube.node().is_ok_and(|node| condition_and_taint(&node) == (Some(true), true))
-    });
-    tainted?;
-    wait::seldom(GONE_IN, &format!("{name} is gone"), || kube.has(&leak).is_ok_and(|has| !has))?;
-    let gone = began.elapsed();
+    })?;
     agent.wait_for(GONE_IN, &format!("the API server was told of {name}"), |record| {
         is(record, "evictionTold") && is_about(record, &leak)
     })?;
@@ -240,7 +239,7 @@ fn leak(test: &TestContext, kube: &Kube, agent: &mut Agent, n: usize) -> Result<
     let told = agent.records().iter().find(|r| is(r, "evictionTold") && is_about(r, &leak));
     let refused = told.and_then(|record| record.get("refused")).and_then(Value::as_array);
     ensure!(refused.is_some_and(Vec::is_empty), "{name}: not all was taken: {refused:?}");
-    let after = killed_in_time(evicted.as_ref().context("it was evicted")?)?;
+    let after = killed_in_time(&evicted)?;
     kube.until_torn_down(&leak)?;
     runner::note(
         test,

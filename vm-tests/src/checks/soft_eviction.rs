@@ -58,13 +58,13 @@ fn play(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
     })
     .with_context(|| agent.last_words())?;
     let began = Instant::now();
-    wait::until(PATIENCE, "its Service leads to it no more", || {
+    wait::seldom(PATIENCE, "its Service leads to it no more", || {
         kube.endpoints("leak-served").is_ok_and(|pods| !pods.contains(&served.uid))
     })?;
     let drained = began.elapsed();
     let runs = kube.container_id(&served)?;
     ensure!(runs.is_some(), "its container had ended before its Service left it out");
-    wait::seldom(PATIENCE, "it is gone", || kube.has(&served).is_ok_and(|has| !has))?;
+    kube.until_gone(&served, PATIENCE)?;
     let gone = began.elapsed();
     ensure!(
         gone > drained + LEFT_OF_GRACE,

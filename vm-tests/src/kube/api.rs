@@ -22,13 +22,18 @@ impl Api {
         Ok(body)
     }
 
-    /// Whether there is such an object.
-    pub(super) fn has(&self, path: &str) -> Result<bool> {
+    /// An object, if there is one.
+    pub(super) fn find(&self, path: &str) -> Result<Option<Value>> {
         let (status, body) = self.ask("GET", path, None)?;
         if status == 404 {
-            return Ok(false);
+            return Ok(None);
         }
-        accepted(status, path, &body).map(|()| true)
+        accepted(status, path, &body).map(|()| Some(body))
+    }
+
+    /// Whether there is such an object.
+    pub(super) fn has(&self, path: &str) -> Result<bool> {
+        self.find(path).map(|found| found.is_some())
     }
 
     /// Make an object.

@@ -6,6 +6,7 @@ use crate::wait;
 use anyhow::{Context, Result};
 use ebb_vm_protocol::images::APP;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// All pods that tests make.
 pub(super) const ALL: &str = "/api/v1/namespaces/default/pods";
@@ -62,14 +63,18 @@ impl Kube {
         self.api.get(&path(&pod.name))
     }
 
-    /// Whether the API server still has this very pod.
-    pub(crate) fn has(&self, pod: &ApiPod) -> Result<bool> {
-        let list = self.api.get(ALL)?;
-        let items = list.get("items").and_then(Value::as_array).context("no list of pods")?;
-        let uid = |object: &Value| {
-            object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
-        };
-        Ok(items.iter().any(|object| uid(object).as_deref() == Some(&pod.uid)))
+    /// This very pod, if the API server has it in its memory: who asks again and again must not keep an emulated one from its work.
+    pub(super) fn find(&self, pod: &ApiPod) -> Result<Option<Value>> {
+        let found = self.api.find(&format!("{}?resourceVersion=0", path(&pod.name)))?;
+        let uid = |object: &Value| Some(object.pointer("/metadata/uid")?.as_str()?.to_owned());
+        Ok(found.filter(|object| uid(object).as_deref() == Some(&pod.uid)))
+    }
+
+    /// Waits until the API server does not have this very pod any more.
+    pub(crate) fn until_gone(&self, pod: &ApiPod, patience: Duration) -> Result<()> {
+        wait::seldom(patience, &format!("{} is gone", pod.name), || {
+            self.find(pod).is_ok_and(|found| found.is_none())
+        })
     }
 
     /// The Events about a pod with this reason, whoever wrote them.

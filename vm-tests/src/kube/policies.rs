@@ -1,7 +1,6 @@
 //! Services and disruption budgets, and what the controllers make of them.
-use super::pods::path;
 use super::{ApiPod, Kube};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -59,10 +58,7 @@ impl Kube {
 
     /// Whether the API server is deleting a pod, or has deleted it.
     pub(crate) fn is_being_deleted(&self, pod: &ApiPod) -> Result<bool> {
-        if !self.has(pod)? {
-            return Ok(true);
-        }
-        let object = self.api.get(&path(&pod.name)).context("it has just gone")?;
-        Ok(object.pointer("/metadata/deletionTimestamp").is_some())
+        let found = self.find(pod)?;
+        Ok(found.is_none_or(|object| object.pointer("/metadata/deletionTimestamp").is_some()))
     }
 }
