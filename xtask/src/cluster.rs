@@ -12,6 +12,9 @@ const ASSETS: &str = "EBB_CLUSTER_ASSETS";
 /// Tells it where the built manifests of `deploy/` are.
 const MANIFESTS: &str = "EBB_MANIFESTS";
 
+/// And the kubectl that applies them as users do.
+const KUBECTL: &str = "EBB_KUBECTL";
+
 /// Options of `cargo xtask cluster`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bpf::ensure()?;
     let dir = kube::assets(&kube::CLUSTER)?;
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(sh::root()).env(ASSETS, dir).env(MANIFESTS, manifests::build()?);
+    cargo.current_dir(sh::root()).env(ASSETS, dir);
+    cargo.env(MANIFESTS, manifests::build()?).env(KUBECTL, manifests::kubectl()?);
     if let Some(seed) = args.seed {
         cargo.env(seed::VARIABLE, seed.to_string());
     }

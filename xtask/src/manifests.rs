@@ -1,6 +1,6 @@
-//! The manifests of `deploy/`, built as `kubectl apply -k` builds them, for the tests on a real API server.
+//! The manifests of `deploy/`, for the tests on a real API server: built as `kubectl apply -k` builds them, and the kubectl that does so.
 //!
-//! kustomize is that of Debian's package of this name, unpacked and not installed.
+//! kustomize and kubectl are those of Debian's packages of these names, unpacked and not installed.
 
 use crate::debs::{self, Suite};
 use crate::{alone, sh};
@@ -12,6 +12,8 @@ use std::process::Command;
 
 const SUITE: &str = "trixie";
 const PACKAGE: &str = "kustomize";
+/// The one of `cargo xtask kube` is as old as its API server, and has no kustomize that reads the overlays.
+const KUBECTL: &str = "kubectl";
 const OVERLAYS: &str = "deploy/kustomize/overlays";
 /// What is applied beside an overlay.
 const ALERTS: [&str; 2] = ["deploy/kustomize/node-alerts", "deploy/kustomize/controller-alerts"];
@@ -24,6 +26,15 @@ pub(crate) fn build() -> Result<PathBuf> {
     let built = built.and_then(|()| build_with(&tools.join("usr/bin/kustomize")));
     alone::remove(&tools)?;
     built
+}
+
+/// The kubectl that users are told to have, kept in the cache.
+pub(crate) fn kubectl() -> Result<PathBuf> {
+    let packages = Suite::open(SUITE)?.fetch(&[KUBECTL.to_owned()])?;
+    let package = packages.first().context("no package of kubectl")?;
+    let dir = sh::cache()?.join(package.file_stem().context("a package without a name")?);
+    alone::once(&dir, |to| debs::unpack(package, to))?;
+    Ok(dir.join("usr/bin/kubectl"))
 }
 
 fn build_with(kustomize: &Path) -> Result<PathBuf> {

@@ -4,6 +4,7 @@ use crate::monitoring;
 use crate::session::Session;
 use anyhow::{Context, Result, ensure};
 use ebb_cluster_tests::api::Api;
+use ebb_cluster_tests::collector::Collector;
 use ebb_cluster_tests::plane::User;
 use ebb_cluster_tests::wait;
 use ebb_kube::{
@@ -15,18 +16,21 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 pub(crate) const TESTS: [Alone; 3] = [
     ("an_api_server_takes_every_manifest_of_deploy", takes_all),
-    ("the_page_on_kubernetes_shows_what_applying_an_overlay_says", shows_what_is_made),
+    ("an_overlay_is_applied_and_removed_by_what_the_page_has_typed", is_all_a_user_types),
     ("the_agent_has_the_rights_that_it_needs_and_no_others", gives_rights),
 ];
 
 /// Where the built overlays are, a file for each.
 const MANIFESTS: &str = "EBB_MANIFESTS";
+/// A kubectl that reads them.
+const KUBECTL: &str = "EBB_KUBECTL";
 const PATIENCE: Duration = Duration::from_secs(30);
 const NODE: &str = "rights";
 const AGENT: &str = "system:serviceaccount:ebb-system:ebb-node";
@@ -94,31 +98,77 @@ fn takes_all(session: &Session) -> Result<()> {
     })
 }
 
-/// In the words of `kubectl apply`, of `enforce` after `observe`.
-fn shows_what_is_made(_: &Session) -> Result<()> {
-    let page = include_str!("../../../docs/kubernetes.md");
-    let observed = overlay("observe")?;
-    for name in ["observe", "enforce"] {
-        let mut said = String::new();
-        for object in overlay(name)? {
-            let text = |path| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-            let kind = text("/kind").to_lowercase();
-            let group = text("/apiVersion").split_once('/').map(|(group, _)| format!(".{group}"));
-            let is_same = |other: &&Value| {
-                other["kind"] == object["kind"] && other["metadata"] == object["metadata"]
-            };
-            let before = observed.iter().find(is_same).filter(|_| name != "observe");
-            let done = match before {
-                None => "created",
-                Some(before) if *before == object => "unchanged",
-                Some(_) => "configured",
-            };
-            let (group, object) = (group.unwrap_or_default(), text("/metadata/name"));
-            said += &format!("{kind}{group}/{object} {done}\n");
-        }
-        let is_shown = page.contains(&format!("```\n{said}```\n"));
-        ensure!(is_shown, "docs/kubernetes.md does not show what applying {name} says:\n{said}");
+/// What the page has a user type is typed, on a cluster that has nothing of ebb: both overlays say what the page shows, and what removes them leaves nothing.
+fn is_all_a_user_types(session: &Session) -> Result<()> {
+    // Somebody must end what is deleted in the foreground.
+    session.run(Collector::Ebb)?;
+    let api = session.api()?;
+    remove_namespace(&api)?;
+    let kubectl = Kubectl::new(session)?;
+    for overlay in ["observe", "enforce"] {
+        let said =
+            kubectl.typed(&format!("kubectl apply -k deploy/kustomize/overlays/{overlay}"))?;
+        let is_shown = PAGE.contains(&format!("```\n{said}```\n"));
+        ensure!(is_shown, "docs/kubernetes.md does not show what applying {overlay} says:\n{said}");
     }
+    for removes in [
+        "kubectl apply -k deploy/kustomize/overlays/observe",
+        "kubectl delete clusterrole,clusterrolebinding ebb-node-enforce",
+        "kubectl -n ebb-system delete daemonset ebb-node --cascade=foreground --wait",
+        "kubectl delete clusterrole,clusterrolebinding -l app.kubernetes.io/component=node",
+        "kubectl -n ebb-system delete serviceaccount,configmap -l app.kubernetes.io/component=node",
+    ] {
+        kubectl.typed(removes)?;
+    }
+    for object in overlay("enforce")? {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let is_there = api.ask("GET", &format!("{}/{name}", place(&object)?), None)?.0 == 200;
+        ensure!(is_there == (object["kind"] == "Namespace"), "{name}: {is_there}");
+    }
+    remove_namespace(&api)
+}
+
+const PAGE: &str = include_str!("../../../docs/kubernetes.md");
+
+/// kubectl as the page wants it, run where the repository is.
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+impl Kubectl {
+    fn new(session: &Session) -> Result<Self> {
+        let program = std::env::var_os(KUBECTL).with_context(|| format!("{KUBECTL} is not set"))?;
+        let kubeconfig = session.with_plane(|plane| plane.kubeconfig(User::Admin))?;
+        let home = session.with_plane(|plane| Ok(plane.dir().to_owned()))?;
+        Ok(Self { program: program.into(), kubeconfig, home })
+    }
+
+    /// What a line of the page says when it is typed.
+    fn typed(&self, line: &str) -> Result<String> {
+        ensure!(PAGE.contains(line), "docs/kubernetes.md does not say {line:?}");
+        let mut command = Command::new(&self.program);
+        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
+        let out = command.args(line.split_whitespace().skip(1)).output().context("no kubectl")?;
+        let errors = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success() && errors.is_empty(), "{line}: {}: {errors}", out.status);
+        Ok(String::from_utf8(out.stdout)?)
+    }
+}
+
+/// There is no controller of namespaces: what is in one stays, and the API server lets go of it.
+fn remove_namespace(api: &Api) -> Result<()> {
+    let path = "/api/v1/namespaces/ebb-system";
+    api.ask("DELETE", path, None)?;
+    let (status, mut namespace) = api.ask("GET", path, None)?;
+    if status == 404 {
+        return Ok(());
+    }
+    namespace["spec"]["finalizers"] = json!([]);
+    api.ask("PUT", &format!("{path}/finalize"), Some(&namespace))?;
+    ensure!(api.ask("GET", path, None)?.0 == 404, "the namespace ebb-system stays");
     Ok(())
 }
 
