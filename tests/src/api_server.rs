@@ -25,6 +25,8 @@ pub struct Request {
     pub path: String,
     /// The body; null where there is none.
     pub body: Value,
+    /// The bearer token, if any, in lower case.
+    pub token: Option<String>,
     /// When.
     pub at: Instant,
 }
@@ -294,7 +296,7 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Result<Option<Request>> {
     if reader.read_line(&mut first)? == 0 {
         return Ok(None);
     }
-    let mut length = 0;
+    let (mut length, mut token) = (0, None);
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
@@ -304,6 +306,8 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Result<Option<Request>> {
         }
         if let Some(text) = line.strip_prefix("content-length:") {
             length = text.trim().parse().unwrap_or_default();
+        } else if let Some(text) = line.strip_prefix("authorization: bearer ") {
+            token = Some(text.to_owned());
         }
     }
     let mut body = vec![0; length];
@@ -313,6 +317,7 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Result<Option<Request>> {
         method: words.next().unwrap_or_default(),
         path: words.next().unwrap_or_default(),
         body: serde_json::from_slice(&body).unwrap_or_default(),
+        token,
         at: Instant::now(),
     }))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use ebb_tests::api_server::Fault;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const ADVICE: &str = "401: Unauthorized; it does not accept this token or certificate: has it expired, or is it another cluster's?";
 
@@ -71,5 +71,43 @@ fn while_credentials_are_not_accepted_the_node_is_protected_and_the_eviction_is_
         assert_eq!(deletions.filter(|r| r.at >= accepted).count(), 1);
         assert_eq!((api.uid_of("ns", "hog"), events(&api).len()), (None, 1));
         assert_eq!(api.uid_of("ns", "web").as_deref(), Some(web.uid.as_str()));
+    }
+}
+
+/// As long as a token that was read counts, at most: a service account's is put in its file anew while the old one is good for a few minutes more.
+const REREAD: Duration = Duration::from_secs(50);
+
+/// ebb has given up its privileges by then, and is to read the file all the same.
+#[test]
+fn a_token_that_is_renewed_in_its_file_is_used_before_the_old_one_expires() {
+    let (lab, hog, api) = beside_an_api_server();
+    let file = lab.dir("state").join("token");
+    std::fs::write(&file, "first").unwrap();
+    let by_file = format!("user: {{tokenFile: '{}'}}", file.display());
+    let begun = Instant::now();
+    let mut agent =
+        start_by(&api.kubeconfig().replace("user: {}", &by_file), CONFIG, &lab, &["--enforce"]);
+    wait_until_pods_are_watched(&api);
+    let renewed = lab.dir("state").join("token.new");
+    std::fs::write(&renewed, "second").unwrap();
+    std::fs::rename(&renewed, &file).unwrap();
+    wait_for("the first token to be old", || begun.elapsed() > REREAD);
+    let is_by = |request: &Request, token: &str| request.token.as_deref() == Some(token);
+    assert!(api.requests().iter().all(|request| is_by(request, "first")));
+    // What is watched is watched again, each time by the token that counts.
+    wait_for("the second token to be used", || {
+        api.end_watches();
+        std::thread::sleep(Duration::from_millis(500));
+        api.requests().iter().any(|request| is_by(request, "second"))
+    });
+    // Now the first has expired.
+    api.on_request(|request| {
+        (request.token.as_deref() != Some("second")).then_some(Fault::Refused(401, None))
+    });
+    kill(&lab, &hog);
+    assert_eq!(told(&mut agent, 1), ["ns/hog"]);
+    assert_eq!((api.uid_of("ns", "hog"), events(&api).len()), (None, 1));
+    for record in agent.stop() {
+        assert!(!record.to_string().contains("401"), "{record:#}");
     }
 }
