@@ -18,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -105,6 +106,7 @@ fn is_all_a_user_types(session: &Session) -> Result<()> {
     let api = session.api()?;
     remove_namespace(&api)?;
     let kubectl = Kubectl::new(session)?;
+    kubectl.builds_an_overlay_of_ones_own()?;
     for overlay in ["observe", "enforce"] {
         let said =
             kubectl.typed(&format!("kubectl apply -k deploy/kustomize/overlays/{overlay}"))?;
@@ -130,7 +132,10 @@ fn is_all_a_user_types(session: &Session) -> Result<()> {
 
 const PAGE: &str = include_str!("../../../docs/kubernetes.md");
 
-/// kubectl as the page wants it, run where the repository is.
+/// Where the repository is.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// kubectl as the page wants it.
 struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -148,13 +153,29 @@ impl Kubectl {
     /// What a line of the page says when it is typed.
     fn typed(&self, line: &str) -> Result<String> {
         ensure!(PAGE.contains(line), "docs/kubernetes.md does not say {line:?}");
+        self.run(Path::new(ROOT), line.strip_prefix("kubectl ").context("another program")?)
+    }
+
+    fn run(&self, dir: &Path, words: &str) -> Result<String> {
         let mut command = Command::new(&self.program);
-        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
-        let out = command.args(line.split_whitespace().skip(1)).output().context("no kubectl")?;
+        command.current_dir(dir).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
+        let out = command.args(words.split_whitespace()).output().context("no kubectl")?;
         let errors = String::from_utf8_lossy(&out.stderr);
-        ensure!(out.status.success() && errors.is_empty(), "{line}: {}: {errors}", out.status);
+        ensure!(out.status.success() && errors.is_empty(), "{words}: {}: {errors}", out.status);
         Ok(String::from_utf8(out.stdout)?)
+    }
+
+    /// The one that the page shows, with an image of another name.
+    fn builds_an_overlay_of_ones_own(&self) -> Result<()> {
+        let shown = PAGE.split("```yaml\n").find(|text| text.starts_with("# kustomization.yaml"));
+        let shown = shown.and_then(|text| text.split("```").next());
+        let dir = TempDir::new()?;
+        fs::write(dir.path().join("kustomization.yaml"), shown.context("no overlay is shown")?)?;
+        std::os::unix::fs::symlink(ROOT, dir.path().join("ebb"))?;
+        let built = self.run(dir.path(), "kustomize .")?;
+        let is_named = built.contains("image: registry.example.com/ebb:0.1.0\n");
+        ensure!(is_named, "the image has another name:\n{built}");
+        Ok(())
     }
 }
 
