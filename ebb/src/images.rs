@@ -149,13 +149,13 @@ fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
 fn holders(snapshot: &Snapshot) -> BTreeMap<&str, u32> {
     let mut holders = BTreeMap::new();
     for layer in snapshot.images.iter().flat_map(|image| image.layers.iter().flatten()) {
-        *holders.entry(layer.as_str()).or_insert(0) += 1;
+        *holders.entry(&**layer).or_insert(0) += 1;
     }
     holders
 }
 
 fn unique(image: &Image, snapshot: &Snapshot, holders: &BTreeMap<&str, u32>) -> Option<u64> {
-    let own = image.layers.as_ref()?.iter().filter(|layer| holders.get(layer.as_str()) == Some(&1));
+    let own = image.layers.as_ref()?.iter().filter(|layer| holders.get(&***layer) == Some(&1));
     Some(own.filter_map(|layer| snapshot.layers.get(layer)).sum())
 }
 

@@ -16,6 +16,7 @@ use ebb_policy::Time;
 use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything that the runtime has.
@@ -69,7 +70,7 @@ pub struct Images {
     /// As policy sees them.
     pub list: Vec<Image>,
     /// Bytes of each layer that some image could take with it; one that stays whatever images go is left out.
-    pub layers: BTreeMap<String, u64>,
+    pub layers: BTreeMap<Arc<str>, u64>,
     /// By image id, bytes on disk of everything that it needs, shared or not.
     pub totals: BTreeMap<String, u64>,
     /// Why layers are not known, where they are not.
@@ -345,14 +346,16 @@ impl Images {
             PieceKind::Content => format!("content {}", piece.id),
             PieceKind::Snapshot => format!("snapshot {}", piece.id),
         };
+        // Each name is in memory once, however many images have it.
+        let names: Vec<Arc<str>> = layers.pieces.iter().map(|piece| name(piece).into()).collect();
         let free = |place: &usize| {
-            let piece = layers.pieces.get(*place)?;
-            (!layers.held.contains(place)).then(|| (name(piece), piece.bytes))
+            let (name, piece) = (names.get(*place)?, layers.pieces.get(*place)?);
+            (!layers.held.contains(place)).then(|| (Arc::clone(name), piece.bytes))
         };
         for image in &mut self.list {
             let Some(pieces) = layers.images.get(&image.id) else { continue };
-            let own: Vec<(String, u64)> = pieces.iter().filter_map(free).collect();
-            image.layers = Some(own.iter().map(|(name, _)| name.clone()).collect());
+            let own: Vec<(Arc<str>, u64)> = pieces.iter().filter_map(free).collect();
+            image.layers = Some(own.iter().map(|(name, _)| Arc::clone(name)).collect());
             self.layers.extend(own);
             self.totals.extend(layers.total(&image.id).map(|total| (image.id.clone(), total)));
         }

@@ -8,7 +8,9 @@ use ebb_policy::snapshot::{
     ResourceList, Stats, Task, Workload, WorkloadKey,
 };
 use ebb_policy::{History, Quantity, Signal, Snapshot, Time, decide};
+use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 
 const NOW: u64 = 1_800_000_000_000;
 
@@ -99,12 +101,17 @@ fn layer(image: u64, n: u64) -> String {
 }
 
 fn images(count: u64) -> Snapshot {
+    // As the agent has them: each layer's id once.
+    let layers: BTreeMap<Arc<str>, u64> = (0..count)
+        .flat_map(|number| (0..10).map(move |n| (layer(number, n).into(), scattered(number + n))))
+        .collect();
+    let shared = |name: String| layers.get_key_value(name.as_str()).map(|(name, _)| name.clone());
     let image = |number| Image {
         id: format!("sha256:{:064x}", number),
         runtime_handler: None,
         tags: Vec::new(),
         size: scattered(number),
-        layers: Some((0..10).map(|n| layer(number, n)).collect()),
+        layers: (0..10).map(|n| shared(layer(number, n))).collect(),
         pinned: false,
         last_used: Some(Time(NOW - 1_000_000 - scattered(number))),
         first_detected: Some(Time(0)),
@@ -114,9 +121,7 @@ fn images(count: u64) -> Snapshot {
         layout: Some(FsLayout::Single),
         signals: [(Signal::ImageFsAvailable, seen)].into(),
         images: (0..count).map(image).collect(),
-        layers: (0..count)
-            .flat_map(|number| (0..10).map(move |n| (layer(number, n), scattered(number + n))))
-            .collect(),
+        layers: layers.clone(),
         ..Snapshot::at(Time(NOW))
     }
 }

@@ -22,7 +22,7 @@ fn node(shelf: &Shelf, wanted: u64) -> Snapshot {
         runtime_handler: None,
         tags: Vec::new(),
         size: layers.iter().map(|layer| SIZES[*layer]).sum(),
-        layers: Some(layers.iter().map(|layer| format!("l{layer}")).collect()),
+        layers: Some(layers.iter().map(|layer| format!("l{layer}").into()).collect()),
         pinned: false,
         last_used: Some(Time(n as u64)),
         first_detected: Some(Time(0)),
@@ -41,7 +41,7 @@ fn node(shelf: &Shelf, wanted: u64) -> Snapshot {
     Snapshot {
         signals: [(Signal::ImageFsAvailable, seen)].into(),
         images: shelf.iter().enumerate().map(image).collect(),
-        layers: SIZES.iter().enumerate().map(|(n, size)| (format!("l{n}"), *size)).collect(),
+        layers: SIZES.iter().enumerate().map(|(n, size)| (format!("l{n}").into(), *size)).collect(),
         containers: shelf.iter().enumerate().filter(|(_, image)| image.1).map(user).collect(),
         tasks: Some(vec![Task::ImageGc]),
         ..Snapshot::at(NOW)

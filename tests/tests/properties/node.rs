@@ -11,6 +11,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
+use std::sync::Arc;
 
 /// "Now" of every snapshot, with room before and after it.
 const NOW: u64 = 1_800_000_000_000;
@@ -341,7 +342,7 @@ fn runtime() -> BoxedStrategy<Runtime> {
     };
     let container = (0..9_u32, 0..2_u32, states(), moment(), 0..4_u32, 0..4_u32);
     let sandbox = (0..9_u32, any::<bool>(), moment());
-    let layers = of(vec((0..6_u32).prop_map(|n| format!("l{n}")), 0..4));
+    let layers = of(vec((0..6_u32).prop_map(|n| Arc::from(format!("l{n}"))), 0..4));
     let image = (figure(), prop::bool::weighted(0.2), of(moment()), of(moment()), layers);
     let link = (any::<bool>(), of(states()), any::<bool>());
     (
@@ -407,7 +408,7 @@ pub(crate) fn snapshot() -> BoxedStrategy<Snapshot> {
     let layout =
         of(select(vec![FsLayout::Single, FsLayout::DedicatedImageFs, FsLayout::SplitImageFs]));
     let pressure = of((of(figure()), of(figure())));
-    let sizes = btree_map((0..6_u32).prop_map(|n| format!("l{n}")), figure(), 0..6);
+    let sizes = btree_map((0..6_u32).prop_map(|n| Arc::from(format!("l{n}"))), figure(), 0..6);
     let runtime = (runtime(), sizes);
     (workloads(), signals, layout, facts(), runtime, any::<bool>(), pressure, of(moment()))
         .prop_map(

@@ -8,7 +8,7 @@
 //! Three orders are tried, each taken until enough is freed and then thinned out until nothing in it is superfluous; the set with the least to pull again wins.
 //! A set without anything superfluous frees less than what is wanted plus what any one of its images frees, so it is at most that far from the best one.
 use crate::snapshot::Snapshot;
-use alloc::{collections::BTreeSet, string::String, vec, vec::Vec};
+use alloc::{collections::BTreeSet, vec, vec::Vec};
 use core::{cmp::Reverse, ops::Range};
 
 /// Layers of all images, and how many images still have each.
@@ -37,18 +37,20 @@ impl Shelf {
             ends: Vec::with_capacity(snapshot.images.len()),
             unknown: 0,
         };
-        let places = Places::new(snapshot.layers.keys().map(String::as_str).collect());
-        let mut found = Vec::new();
+        let places = Places::new(snapshot.layers.keys().map(|name| &**name).collect());
         for image in &snapshot.images {
             let start = shelf.held.len();
-            if image.layers.as_deref().is_some_and(|layers| places.find_all(layers, &mut found)) {
-                for place in &found {
+            let is_known = image.layers.as_deref().is_some_and(|layers| {
+                layers.iter().all(|layer| {
+                    let place = places.find(layer);
                     // An image may name a layer twice.
-                    if !shelf.held[start..].contains(place) {
-                        shelf.held.push(*place);
-                    }
-                }
-            } else {
+                    let new = place.filter(|place| !shelf.held[start..].contains(place));
+                    shelf.held.extend(new);
+                    place.is_some()
+                })
+            });
+            if !is_known {
+                shelf.held.truncate(start);
                 shelf.unknown += 1;
                 shelf.held.push(number(shelf.sizes.len()));
                 shelf.sizes.push(image.size);
@@ -174,109 +176,44 @@ struct Set {
 
 /// Which of the sorted names is where.
 ///
-/// Names of layers are digests: long, and alike at the beginning. They are spread by a hash over as many drawers, so that a drawer holds one or two.
-/// Of each the rest of its hash is at hand, so that only the name that is looked for has to be fetched from memory: that is what takes the time.
-/// A full drawer is searched by halves, so that names that were made to share one take no longer than in a sorted list.
+/// A node has a hundred thousand layers of images, and texts that are alike at the beginning: to fetch and compare them is what takes the time.
+/// The layers of an image are as a rule the very names that the snapshot has, so a name is looked for by where it is in memory first.
 struct Places<'a> {
     names: Vec<&'a str>,
-    /// Names drawer by drawer, sorted within each.
-    filed: Vec<Filed>,
-    /// Where each drawer begins; one more at the end.
-    starts: Vec<u32>,
+    /// By a hash of their addresses, places of names; at least half of them are [`FREE`].
+    slots: Vec<u32>,
 }
 
-/// A name in its drawer.
-#[derive(Clone, Copy, Default)]
-struct Filed {
-    /// The half of its hash that does not say which drawer.
-    mark: u32,
-    place: u32,
-}
-
-/// Drawers with more names than this are searched by halves.
-const FULL: usize = 8;
+/// No name is here.
+const FREE: u32 = u32::MAX;
 
 impl<'a> Places<'a> {
     /// `names` are sorted, and none is there twice.
     fn new(names: Vec<&'a str>) -> Places<'a> {
-        let drawers = names.len().next_power_of_two();
-        let hashes: Vec<u64> = names.iter().map(|name| hash(name)).collect();
-        let mut starts = vec![0; drawers + 1];
-        for hash in &hashes {
-            starts[drawer(*hash, drawers) + 1] += 1;
+        let mut places = Places { slots: vec![FREE; (names.len() * 2).next_power_of_two()], names };
+        for place in 0..places.names.len() {
+            let slot = places.slots_for(places.names[place]).find(|s| places.slots[*s] == FREE);
+            slot.into_iter().for_each(|slot| places.slots[slot] = number(place));
         }
-        for place in 1..starts.len() {
-            starts[place] += starts[place - 1];
-        }
-        let mut next = starts.clone();
-        let mut filed = vec![Filed::default(); names.len()];
-        for (place, hash) in hashes.into_iter().enumerate() {
-            let next = &mut next[drawer(hash, drawers)];
-            filed[*next as usize] = Filed { mark: mark(hash), place: number(place) };
-            *next += 1;
-        }
-        Places { names, filed, starts }
+        places
     }
 
-    /// Where all of `names` are, in `found`; false when one of them is not there.
-    ///
-    /// First where each must be by its hash, then whether it is: so the names are fetched beside one another and not one after the other.
-    fn find_all(&self, names: &[String], found: &mut Vec<u32>) -> bool {
-        found.clear();
-        for name in names {
-            let Some(place) = self.guess(name) else { return false };
-            found.push(place);
-        }
-        names.iter().zip(found).all(|(name, place)| {
-            self.names[*place as usize] == name.as_str()
-                || self.search(name).map(|really| *place = really).is_some()
-        })
+    /// Where a name is, whether it is the same in memory or only as text.
+    fn find(&self, name: &str) -> Option<u32> {
+        let places = self.slots_for(name).map(|slot| self.slots[slot]);
+        let mut places = places.take_while(|place| *place != FREE);
+        let same = places.find(|place| core::ptr::eq(self.names[*place as usize], name));
+        same.or_else(|| self.names.binary_search(&name).ok().map(number))
     }
 
-    /// Where a name must be if it is there at all; another of the same hash may be there.
-    fn guess(&self, name: &str) -> Option<u32> {
-        let hash = hash(name);
-        let filed = self.drawer(hash);
-        if filed.len() > FULL {
-            return self.search(name);
-        }
-        filed.iter().find(|filed| filed.mark == mark(hash)).map(|filed| filed.place)
+    /// Where the name at this address is looked for, one after the other.
+    fn slots_for(&self, name: &str) -> impl Iterator<Item = usize> + use<> {
+        let mask = self.slots.len() - 1;
+        // Allocations begin at multiples of sixteen.
+        let spread = (name.as_ptr().addr() as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let first = usize::try_from(spread >> 32).unwrap_or(0);
+        (0..=mask).map(move |next| first.wrapping_add(next) & mask)
     }
-
-    /// Where a name is.
-    fn search(&self, name: &str) -> Option<u32> {
-        let filed = self.drawer(hash(name));
-        let found = filed.binary_search_by(|filed| self.names[filed.place as usize].cmp(name));
-        found.ok().map(|found| filed[found].place)
-    }
-
-    fn drawer(&self, hash: u64) -> &[Filed] {
-        let drawer = drawer(hash, self.starts.len() - 1);
-        &self.filed[self.starts[drawer] as usize..self.starts[drawer + 1] as usize]
-    }
-}
-
-fn hash(name: &str) -> u64 {
-    let (words, rest) = name.as_bytes().as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    words.iter().chain([&last]).fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)))
-}
-
-/// Both halves of the product: every bit of a word counts in every bit of the hash, also those of the last one, in which digests differ.
-fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
-    (product as u64) ^ ((product >> 64) as u64)
-}
-
-/// The drawer of a hash, of a power of two of them.
-fn drawer(hash: u64, drawers: usize) -> usize {
-    usize::try_from(hash >> 32).unwrap_or(0) & (drawers - 1)
-}
-
-/// What tells names in a drawer apart.
-fn mark(hash: u64) -> u32 {
-    hash as u32
 }
 
 /// A place as it is kept; memory does not hold as many layers as would not fit.
@@ -286,47 +223,31 @@ fn number(place: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FULL, Places, hash, mix};
-    use alloc::{collections::BTreeSet, format, string::String, vec::Vec};
+    use super::Places;
+    use alloc::{format, sync::Arc, vec::Vec};
 
-    /// Names of one hash: the second word undoes what the first one changes.
-    fn of_one_hash(count: usize) -> Vec<String> {
-        let of_first = |number: u64| {
-            let first = 0x2020_2020_2020_2020 + ((number >> 6) << 16 | (number & 0x3f) << 1);
-            let second = mix(0, first) ^ 0x2020_2020_2020_2020;
-            let name = String::from_utf8([first.to_le_bytes(), second.to_le_bytes()].concat());
-            name.ok().filter(|name| name.is_ascii())
-        };
-        (0..1 << 16).filter_map(of_first).take(count).collect()
+    fn names(count: usize) -> Vec<Arc<str>> {
+        (0..count).map(|number| format!("sha256:{number:064x}").into()).collect()
     }
 
     #[test]
-    fn names_of_one_hash_are_told_apart() {
-        for count in [2, FULL, 3 * FULL] {
-            let mut names = of_one_hash(count);
-            assert_eq!(names.iter().map(|name| hash(name)).collect::<BTreeSet<_>>().len(), 1);
-            names.extend((0..100).map(|number| format!("sha256:{number:064x}")));
-            names.sort();
-            assert_eq!(names.len(), count + 100);
-            let places = Places::new(names.iter().map(String::as_str).collect());
-            let mut found = Vec::new();
-            assert!(places.find_all(&names, &mut found));
-            assert!(found.into_iter().eq(0..100 + u32::try_from(count).unwrap()));
+    fn a_name_is_found_where_it_is_and_by_its_text() {
+        for count in [0, 1, 2, 1000] {
+            let known = names(count);
+            let places = Places::new(known.iter().map(|name| &**name).collect());
+            // The same in memory, and a copy.
+            for asked in [known.clone(), names(count)] {
+                let found: Option<Vec<u32>> = asked.iter().map(|name| places.find(name)).collect();
+                assert_eq!(found, Some((0..u32::try_from(count).unwrap()).collect()));
+            }
+            assert_eq!(places.find("sha256:"), None);
         }
     }
 
     #[test]
-    fn a_name_that_is_not_there_is_not_found() {
-        let names = of_one_hash(2);
-        let places = Places::new(names[..1].iter().map(String::as_str).collect());
-        assert!(!places.find_all(&names, &mut Vec::new()));
-    }
-
-    #[test]
-    fn digests_that_differ_at_the_end_are_in_drawers_of_their_own() {
-        let names: Vec<String> = (0..4096).map(|number| format!("sha256:{number:064x}")).collect();
-        let places = Places::new(names.iter().map(String::as_str).collect());
-        let fullest = places.starts.windows(2).map(|drawer| drawer[1] - drawer[0]).max().unwrap();
-        assert!(fullest as usize <= FULL, "{fullest}");
+    fn the_beginning_of_a_name_is_another_name() {
+        let known = names(3);
+        let places = Places::new(known.iter().map(|name| &**name).collect());
+        assert_eq!(known.iter().map(|name| places.find(&name[..9])).collect::<Vec<_>>(), [None; 3]);
     }
 }

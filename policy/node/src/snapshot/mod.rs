@@ -4,7 +4,7 @@
 //! [`node`] holds facts about the node as a whole, [`workload`] what can be ended, [`spec`] what a pod asked for,
 //! [`usage`] what was measured, [`runtime`] what containers and images the runtime has, [`task`] work besides eviction.
 use crate::{Signal, Time};
-use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 mod memory_pressure;
 pub mod node;
@@ -84,7 +84,7 @@ pub struct Snapshot {
     pub images: Vec<Image>,
     /// Bytes that each layer of an image takes up, by id.
     #[cfg_attr(feature = "json", serde(default))]
-    pub layers: BTreeMap<String, u64>,
+    pub layers: BTreeMap<Arc<str>, u64>,
     /// Pod log directories.
     #[cfg_attr(feature = "json", serde(default))]
     pub log_dirs: Vec<LogDir>,

@@ -1,6 +1,6 @@
 //! What the container runtime has: containers, sandboxes, images and the logs beside them.
 use crate::Time;
-use alloc::{string::String, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 
 /// State of a container in the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +84,7 @@ pub struct Image {
     pub size: u64,
     /// Ids of its layers, whose sizes are in the snapshot's `layers`; absent where the runtime does not tell.
     #[cfg_attr(feature = "json", serde(default))]
-    pub layers: Option<Vec<String>>,
+    pub layers: Option<Vec<Arc<str>>>,
     /// Pinned by the runtime: never removed.
     #[cfg_attr(feature = "json", serde(default))]
     pub pinned: bool,
