@@ -61,6 +61,8 @@ impl Agent {
             // The loop gave no such job, or heard of it when its thread hung: it has kept no name of it.
             name = self.state.key_of(&acted.job.target);
         }
+        // For records: the cgroup of whom the watchdog has killed may be gone before that is taken in here.
+        let told = name.clone().or_else(|| self.state.name_of(&acted.job.target));
         let workload = name.as_ref();
         let termination = self.state.terminations().get(&acted.job.target);
         let signal = termination.and_then(|termination| termination.signal);
@@ -70,7 +72,7 @@ impl Agent {
             Ok(ended) => {
                 let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
                 if let Some(episode) = episode {
-                    let who = told_as(&acted.job.target, workload);
+                    let who = told_as(&acted.job.target, told.as_ref());
                     let what = match (ended.method, acted.by_watchdog) {
                         (act::Method::DryRun, _) => "would be evicted (dry run)",
                         (act::Method::Terminate, _) => "terminating",
@@ -101,7 +103,7 @@ impl Agent {
                 }
                 let done = Done {
                     job: acted.job.clone(),
-                    workload: workload.cloned(),
+                    workload: told,
                     method: ended.method,
                     after_ms,
                     took_us: u64::try_from(ended.at.since(acted.begun).as_micros())
@@ -170,12 +172,12 @@ impl Agent {
                     self.history.forget_waiting(key);
                 }
                 if let Some(episode) = episode {
-                    let who = told_as(&acted.job.target, workload);
+                    let who = told_as(&acted.job.target, told.as_ref());
                     episode.note("not done", Boot::now(), Some(format!("{who}: {error}")));
                 }
                 self.reporter.tell(Record::NotDone {
                     job: acted.job.clone(),
-                    workload: workload.cloned(),
+                    workload: told,
                     why: error.clone().into(),
                 });
                 if let (Target::Pod { uid, .. }, false) = (&acted.job.target, goes_on) {

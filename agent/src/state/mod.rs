@@ -41,7 +41,7 @@ use crate::sense::runtime::Inventory;
 use crate::sense::sweep::Sweeper;
 use crate::sense::tree::{Tree, container_id};
 use ebb_journal::{Payload, Target};
-use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
+use ebb_policy::snapshot::{CgroupId, OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
 use moved::{Explained, Moved};
@@ -661,6 +661,19 @@ impl NodeState {
             Target::Pod { uid, .. } => self.pods.key_of(uid),
             Target::Process { .. } => None,
         }
+    }
+
+    /// Who `target` is or was, for people: a cgroup that is no longer known has the name by which it was.
+    #[must_use]
+    pub fn name_of(&self, target: &Target) -> Option<WorkloadKey> {
+        self.key_of(target).or_else(|| match target {
+            Target::Cgroup { id, path } => {
+                let below = path.strip_prefix(&self.roots.cgroup).unwrap_or(path);
+                let name = format!("/{}", below.display());
+                Some(WorkloadKey { name, cgroup: Some(CgroupId(*id)), ..WorkloadKey::default() })
+            }
+            Target::Pod { .. } | Target::Process { .. } => None,
+        })
     }
 
     /// Every cgroup that is followed, by identity.

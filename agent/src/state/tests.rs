@@ -393,6 +393,20 @@ fn a_pod_has_a_name_though_it_is_not_on_its_way_out() {
     assert_eq!(state.key_of(&target).unwrap().name, "shop/web");
 }
 
+/// It was killed by the watchdog, and its cgroup was removed before the loop took that in.
+#[test]
+fn a_cgroup_that_is_gone_is_told_by_the_name_that_it_had() {
+    let fake = Fake::new();
+    fake.add("apps/leak", 1);
+    let mut state = fake.state(&Patterns::default());
+    let known = state.snapshot(Boot::now()).workloads[0].key.clone();
+    let target = state.target(&known).unwrap();
+    fs::remove_dir_all(fake.roots().cgroup.join("apps/leak")).unwrap();
+    state.forget_removed(&target);
+    assert_eq!(state.key_of(&target), None);
+    assert_eq!(state.name_of(&target), Some(known));
+}
+
 /// A fork bomb that was killed leaves zombies: nobody else is to be ended for task ids that only wait for their parent.
 #[test]
 fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
