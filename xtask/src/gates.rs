@@ -245,7 +245,9 @@ fn tool((name, version): (&str, &str)) -> Result<PathBuf> {
     if !tool.exists() {
         println!("gates: installing {name} {version}");
         let mut install = cargo();
-        install.args(["install", name, "--locked", "--quiet", "--version", version, "--root"]);
+        // It works for a second, and optimising it takes minutes.
+        install.args(["install", name, "--locked", "--quiet", "--debug", "--version", version]);
+        install.arg("--root");
         sh::run(install.arg(&root))?;
     }
     Ok(tool)

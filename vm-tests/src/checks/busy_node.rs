@@ -144,7 +144,10 @@ fn evicted(test: &TestContext, kube: &Kube, agent: &mut Agent, leak: &ApiPod) ->
         Some(after) => format!("killed {after:.0} ms after the crossing"),
         None => "killed by the watchdog".to_owned(),
     };
-    runner::note(test, &format!("{name}: {killed}, {kills} kills, object gone {took:.1?} later"))?;
+    runner::note(
+        test,
+        &format!("{name}: {killed}, {kills} kills, object gone at most {took:.1?} after the kill"),
+    )?;
     Ok(Gone { pod: leak.clone(), took, decisions, events, kills })
 }
 

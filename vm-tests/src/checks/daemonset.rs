@@ -136,7 +136,7 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
     runner::note(
         test,
         &format!(
-            "leak {round}: killed {after} ms after the crossing, its object gone {gone:.1?} later; the next one was kept away for {kept:.1?}"
+            "leak {round}: killed {after} ms after the crossing, its object gone {gone:.1?} after the kill; the next one was kept away for {kept:.1?}"
         ),
     )
 }

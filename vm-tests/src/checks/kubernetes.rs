@@ -243,7 +243,9 @@ fn leak(test: &TestContext, kube: &Kube, agent: &mut Agent, n: usize) -> Result<
     kube.until_torn_down(&leak)?;
     runner::note(
         test,
-        &format!("{name}: killed {after} ms after the crossing, its object gone {gone:.1?} later"),
+        &format!(
+            "{name}: killed {after} ms after the crossing, its object gone {gone:.1?} after the kill"
+        ),
     )
 }
 
