@@ -30,6 +30,7 @@ mod snapshot;
 mod sockets;
 mod status;
 mod watch;
+mod workloads;
 
 use clap::{Parser, Subcommand};
 use ebb_journal::text::plain;
