@@ -271,7 +271,7 @@ fn node(status: &NodeStatus) -> GetNodeResponse {
     }
 }
 
-fn threshold(now: &ThresholdNow) -> Threshold {
+pub(super) fn threshold(now: &ThresholdNow) -> Threshold {
     let ThresholdNow { status, time_left, capacity } = now;
     let unit = unit(status.signal).into();
     Threshold {
