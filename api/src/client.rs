@@ -3,7 +3,7 @@
 use crate::wire::agent_client::AgentClient;
 use crate::wire::{
     GetIncidentRequest, GetNodeRequest, GetNodeResponse, Incident, ListIncidentsRequest,
-    WatchRequest, WatchResponse, watch_response,
+    ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest, WatchResponse, watch_response,
 };
 use hyper_util::rt::TokioIo;
 use std::io::{self, ErrorKind};
@@ -46,6 +46,14 @@ pub enum ClientError {
     /// There is no answer in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
+}
+
+impl ClientError {
+    /// Whether the server does not know the call: it is older than this client.
+    #[must_use]
+    pub fn is_unknown_call(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Unimplemented)
+    }
 }
 
 /// What a status says, and what is behind it.
@@ -126,6 +134,15 @@ impl Client {
     /// As for [`Client::watch`].
     pub async fn node(&mut self) -> Result<GetNodeResponse, ClientError> {
         let answer = timeout(PATIENCE, self.0.get_node(GetNodeRequest {})).await;
+        Ok(answer.map_err(|_| ClientError::Silent)??.into_inner())
+    }
+
+    /// The workloads, at most `limit`; 0 for as many as are told at all.
+    ///
+    /// # Errors
+    /// As for [`Client::watch`]; `Unimplemented` is what an agent says that does not know the call yet.
+    pub async fn workloads(&mut self, limit: u32) -> Result<ListWorkloadsResponse, ClientError> {
+        let answer = timeout(PATIENCE, self.0.list_workloads(ListWorkloadsRequest { limit })).await;
         Ok(answer.map_err(|_| ClientError::Silent)??.into_inner())
     }
 

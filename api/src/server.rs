@@ -9,7 +9,7 @@ use crate::connection::Places;
 use crate::events::{Event, events};
 use crate::peer::Allowed;
 use crate::refusals::Refusals;
-use crate::service::{AskNode, Calls};
+use crate::service::{Calls, Questions};
 use crate::sink::Records;
 use crate::socket::Bound;
 use crate::watch::Board;
@@ -54,8 +54,8 @@ pub struct Server {
     pub allowed: Allowed,
     /// What is told.
     pub records: Records,
-    /// How the node stands.
-    pub node: AskNode,
+    /// What the loop is asked.
+    pub questions: Questions,
     /// Where incidents are kept; `None` when they are not.
     pub incidents: Option<PathBuf>,
     /// A name for this run of ebb that no other has.
@@ -89,13 +89,14 @@ impl Server {
     /// # Errors
     /// When the socket cannot be listened on, or the protocol's description of itself is damaged.
     pub async fn serve(self, mut tell: impl FnMut(Record)) -> io::Result<()> {
-        let Self { socket, allowed, mut records, node, incidents, run, version, mut stop } = self;
+        let Self { socket, allowed, mut records, questions, incidents, run, version, mut stop } =
+            self;
         let listener = UnixListener::from_std(socket.listener)?;
         let places = Places::new(allowed);
         let (events, mut told) = events();
         let (accepted, connections) = mpsc::channel(ACCEPTED);
         let board = Arc::new(Board::new(run, version));
-        let calls = Calls::new(Arc::clone(&board), node, incidents, events);
+        let calls = Calls::new(Arc::clone(&board), questions, incidents, events);
         let (end, ended) = oneshot::channel::<()>();
         let incoming =
             tokio_stream::StreamExt::map(ReceiverStream::new(connections), Ok::<_, io::Error>);

@@ -8,8 +8,10 @@ use crate::watch::{self, Board};
 use crate::wire::agent_server::Agent;
 use crate::wire::{
     GetIncidentRequest, GetIncidentResponse, GetNodeRequest, GetNodeResponse, ListIncidentsRequest,
-    ListIncidentsResponse, WatchRequest, WatchResponse,
+    ListIncidentsResponse, ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest,
+    WatchResponse,
 };
+use crate::workloads::at_most;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-/// How old an answer about the node may be that is given again: the loop is asked ten times a second at most, whoever asks.
+/// How old an answer about the node may be that is given again: the loop is asked each question ten times a second at most, whoever asks.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// How long the loop may take to answer.
@@ -28,16 +30,30 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Streams at a time, of all clients together.
 const STREAMS: usize = 64;
 
-/// How the loop is asked how the node stands: resolves to `None` when it does not answer. Must not block.
-pub type AskNode =
-    Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<GetNodeResponse>> + Send>> + Send + Sync>;
+/// How the loop is asked: resolves to `None` when it does not answer. Must not block.
+pub type Ask<T> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Option<T>> + Send>> + Send + Sync>;
+
+/// What the loop is asked.
+pub struct Questions {
+    /// How the node stands.
+    pub node: Ask<GetNodeResponse>,
+    /// Which workloads there are, in the order in which they are told.
+    pub workloads: Ask<ListWorkloadsResponse>,
+}
+
+/// The latest answers of the loop.
+#[derive(Default)]
+struct Latest {
+    node: Option<(Instant, GetNodeResponse)>,
+    workloads: Option<(Instant, ListWorkloadsResponse)>,
+}
 
 /// The calls of `ebb.v1.Agent`.
 pub(crate) struct Calls {
     board: Arc<Board>,
-    node: AskNode,
-    /// The latest answer about the node; held while the loop is asked, so that it is asked by one at a time.
-    latest: Mutex<Option<(Instant, GetNodeResponse)>>,
+    questions: Questions,
+    /// Held while the loop is asked, so that it is asked one thing at a time.
+    latest: Mutex<Latest>,
     incidents: Option<PathBuf>,
     streams: Arc<Semaphore>,
     events: Events,
@@ -46,12 +62,12 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(
         board: Arc<Board>,
-        node: AskNode,
+        questions: Questions,
         incidents: Option<PathBuf>,
         events: Events,
     ) -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS));
-        Self { board, node, latest: Mutex::default(), incidents, streams, events }
+        Self { board, questions, latest: Mutex::default(), incidents, streams, events }
     }
 
     fn directory(&self) -> Result<&Path, Status> {
@@ -128,18 +144,19 @@ impl Agent for Calls {
     ) -> Result<Response<GetNodeResponse>, Status> {
         let _told = self.guard();
         let mut latest = self.latest.lock().await;
-        if let Some((at, answer)) = latest.as_ref()
-            && at.elapsed() < FRESH
-        {
-            return Ok(Response::new(answer.clone()));
-        }
-        let answer = timeout(ANSWER, (self.node)()).await.ok().flatten();
-        let Some(answer) = answer else {
-            return Err(Status::unavailable("the loop did not answer within a second"));
-        };
-        let answer = GetNodeResponse { run: self.board.run().to_owned(), ..answer };
-        *latest = Some((Instant::now(), answer.clone()));
-        Ok(Response::new(answer))
+        let answer = fresh_or_asked(&mut latest.node, &self.questions.node).await?;
+        let run = self.board.run().to_owned();
+        Ok(Response::new(GetNodeResponse { run, ..answer }))
+    }
+
+    async fn list_workloads(
+        &self,
+        request: Request<ListWorkloadsRequest>,
+    ) -> Result<Response<ListWorkloadsResponse>, Status> {
+        let _told = self.guard();
+        let mut latest = self.latest.lock().await;
+        let answer = fresh_or_asked(&mut latest.workloads, &self.questions.workloads).await?;
+        Ok(Response::new(at_most(request.into_inner().limit, answer)))
     }
 
     async fn list_incidents(
@@ -167,6 +184,24 @@ impl Agent for Calls {
         };
         self.stream(client, |hand| async move { incidents::hand_out(file, &hand).await })
     }
+}
+
+/// The latest answer while it is fresh, else what the loop answers now.
+async fn fresh_or_asked<T: Clone>(
+    latest: &mut Option<(Instant, T)>,
+    ask: &Ask<T>,
+) -> Result<T, Status> {
+    if let Some((at, answer)) = latest.as_ref()
+        && at.elapsed() < FRESH
+    {
+        return Ok(answer.clone());
+    }
+    let answer = timeout(ANSWER, ask()).await.ok().flatten();
+    let Some(answer) = answer else {
+        return Err(Status::unavailable("the loop did not answer within a second"));
+    };
+    *latest = Some((Instant::now(), answer.clone()));
+    Ok(answer)
 }
 
 fn unreadable(error: std::io::Error) -> Status {

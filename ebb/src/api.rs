@@ -1,21 +1,28 @@
 //! `--api`: the local API of the agent, on a thread of its own, and what the loop says of the node in the protocol's words.
 
 use super::Failure;
+use super::rank::untouchable;
+use super::workloads::{Known, Line, Stalls, Standing, lines};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::act::Mode;
 use ebb_agent::report::Reporter;
-use ebb_agent::run::{NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, node_questions};
+use ebb_agent::run::{
+    NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus, node_questions,
+};
 use ebb_agent::threads;
 use ebb_api::wire::{
-    self, AlsoBelow, Candidate, GetNodeResponse, MemoryPressure, Ranking, Threshold,
+    self, AlsoBelow, Candidate, GetNodeResponse, ListWorkloadsResponse, MemoryPressure, Ranking,
+    Threshold,
 };
-use ebb_api::{Allowed, AskNode, Bound, RecordSink, Records, Server, SocketFile, Stop};
+use ebb_api::{Allowed, Ask, Bound, Questions, RecordSink, Records, Server, SocketFile, Stop};
 use ebb_journal::Record;
-use ebb_policy::plan::{Strength, ThresholdState};
-use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{Quantity, Signal};
+use ebb_policy::plan::{SkipReason, Strength, ThresholdState};
+use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
+use ebb_policy::{History, Quantity, Signal, Snapshot, last_resort, rank};
 use nix::unistd::{Group, geteuid};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -107,7 +114,10 @@ impl Api {
             socket,
             allowed,
             records,
-            node: ask(questions),
+            questions: Questions {
+                node: ask(questions.clone()),
+                workloads: ask_workloads(questions),
+            },
             incidents,
             run,
             version: VERSION.to_owned(),
@@ -146,12 +156,90 @@ impl Served {
     }
 }
 
-/// How the loop is asked.
-fn ask(questions: NodeQuestions) -> AskNode {
+/// How the loop is asked how the node stands.
+fn ask(questions: NodeQuestions) -> Ask<GetNodeResponse> {
     Box::new(move || {
         let asked = questions.ask();
         Box::pin(async move { asked?.await.ok().map(|status| node(&status)) })
     })
+}
+
+/// How the loop is asked which workloads there are; they are ranked here, on the API's own thread.
+fn ask_workloads(questions: NodeQuestions) -> Ask<ListWorkloadsResponse> {
+    let stalls = Arc::new(Mutex::new(Stalls::default()));
+    Box::new(move || {
+        let (asked, stalls) = (questions.ask_workloads(), Arc::clone(&stalls));
+        Box::pin(async move {
+            let status = asked?.await.ok()?;
+            let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(workloads(&status, &mut stalls))
+        })
+    })
+}
+
+/// The workloads in the order in which they are told, in the protocol's words.
+fn workloads(status: &WorkloadsStatus, stalls: &mut Stalls) -> ListWorkloadsResponse {
+    let WorkloadsStatus { seen, growth, limits, pod_cgroups } = status;
+    let signal = Signal::MemoryAvailable;
+    let told = |seen: &Snapshot| {
+        stalls.observe(seen);
+        let history = History { growth: growth.clone(), ..History::default() };
+        let ranking = rank(seen, limits, &history, signal);
+        let candidates: BTreeSet<WorkloadKey> =
+            last_resort(seen, limits, &history, signal).into_iter().collect();
+        let skipped = |workload: &Workload| {
+            let gains_nothing = || {
+                let is_none = !candidates.contains(&workload.key);
+                is_none.then_some(SkipReason::NothingToGain)
+            };
+            let why = untouchable(workload).or_else(gains_nothing)?;
+            Some((workload.key.clone(), why))
+        };
+        let skipped: BTreeMap<_, _> = seen.workloads.iter().filter_map(skipped).collect();
+        let known =
+            Known { growth, ranking: &ranking, skipped: &skipped, victims: &[], pod_cgroups };
+        lines(seen, &known, stalls).into_iter().map(workload).collect()
+    };
+    ListWorkloadsResponse {
+        seen_at_ms: seen.as_ref().map(|seen| seen.taken_at.0),
+        signal: signal.name().to_owned(),
+        workloads: seen.as_deref().map(told).unwrap_or_default(),
+        left_out: 0,
+    }
+}
+
+fn workload(line: Line) -> wire::Workload {
+    let Line { key, kind, cgroup, memory, growth, stall, priority, .. } = line;
+    let Line { standing, place, reason, keys, .. } = line;
+    wire::Workload {
+        name: key.name,
+        kind: match kind {
+            WorkloadKind::Pod => wire::WorkloadKind::Pod,
+            WorkloadKind::Cgroup => wire::WorkloadKind::Cgroup,
+            WorkloadKind::Process => wire::WorkloadKind::Process,
+        }
+        .into(),
+        pod_uid: key.uid,
+        cgroup_id: key.cgroup.map(|id| id.0),
+        pid: key.process.map(|process| process.pid),
+        cgroup,
+        memory,
+        growth,
+        stall,
+        priority,
+        standing: match standing {
+            Standing::Candidate => wire::Standing::Candidate,
+            Standing::Protected => wire::Standing::Protected,
+            Standing::Spared => wire::Standing::Spared,
+            Standing::Terminating | Standing::Victim => wire::Standing::Terminating,
+            Standing::Finished => wire::Standing::Finished,
+            Standing::Unknown => wire::Standing::Unspecified,
+        }
+        .into(),
+        place,
+        reason,
+        keys,
+    }
 }
 
 /// How the node stands, in the protocol's words.
@@ -183,8 +271,8 @@ fn node(status: &NodeStatus) -> GetNodeResponse {
     }
 }
 
-fn threshold(now: &ThresholdNow) -> Threshold {
-    let ThresholdNow { status, time_left } = now;
+pub(super) fn threshold(now: &ThresholdNow) -> Threshold {
+    let ThresholdNow { status, time_left, capacity } = now;
     let unit = unit(status.signal).into();
     Threshold {
         signal: status.signal.name().to_owned(),
@@ -207,6 +295,7 @@ fn threshold(now: &ThresholdNow) -> Threshold {
         .into(),
         met_since_ms: status.since.map(|since| since.0),
         grace_left_ms: status.grace_left.map(|left| left.0),
+        capacity: *capacity,
         time_left_ms: time_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         also_below: status.also_below.as_ref().map(|also| AlsoBelow {
             signal: also.signal.name().to_owned(),

@@ -29,7 +29,9 @@ mod runtime;
 mod snapshot;
 mod sockets;
 mod status;
+mod top;
 mod watch;
+mod workloads;
 
 use clap::{Parser, Subcommand};
 use ebb_journal::text::plain;
@@ -64,6 +66,8 @@ enum Command {
     Status(status::Args),
     /// Show the records of an agent at work as they happen.
     Watch(watch::Args),
+    /// Show the node in a terminal, live or as an incident recorded it: what is left and until when, workloads with usage, growth, stall and rank, the last records.
+    Top(top::Args),
     /// Say what this host offers, what ebb will therefore use, and what to do about what is missing.
     Check(check::Args),
     /// Show kernel events as they happen.
@@ -146,6 +150,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),

@@ -103,15 +103,15 @@ fn ranked(ranking: &Ranking, now: u64) -> String {
     text
 }
 
-fn seconds(milliseconds: u64) -> String {
+pub(super) fn seconds(milliseconds: u64) -> String {
     format!("{}.{} s", milliseconds / 1000, milliseconds / 100 % 10)
 }
 
-fn percent(hundredths: u32) -> String {
+pub(super) fn percent(hundredths: u32) -> String {
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }
 
-fn strength(of: Strength) -> &'static str {
+pub(super) fn strength(of: Strength) -> &'static str {
     match of {
         Strength::Hard => "hard",
         Strength::Soft => "soft",
@@ -119,7 +119,7 @@ fn strength(of: Strength) -> &'static str {
     }
 }
 
-fn word(of: ThresholdState) -> &'static str {
+pub(super) fn word(of: ThresholdState) -> &'static str {
     match of {
         ThresholdState::Unobserved => "unobserved",
         ThresholdState::Clear => "clear",

@@ -129,24 +129,35 @@ fn print_record(record: &Record, output: Output) -> io::Result<()> {
 }
 
 fn print_gap(gap: &Gap, output: Output) -> io::Result<()> {
-    let (reason, words) = match gap.reason() {
-        GapReason::Forgotten => ("forgotten", "the agent does not keep them any more"),
-        GapReason::Dropped => ("dropped", "they came faster than they were taken over"),
-        GapReason::AnotherRun => {
-            ("anotherRun", "the agent was started anew, or the number is of another run")
-        }
-        GapReason::Unspecified => ("unspecified", "the agent gives a reason unknown here"),
+    let reason = match gap.reason() {
+        GapReason::Forgotten => "forgotten",
+        GapReason::Dropped => "dropped",
+        GapReason::AnotherRun => "anotherRun",
+        GapReason::Unspecified => "unspecified",
     };
     match (output, gap.first, gap.last) {
         (Output::Json, Some(first), Some(last)) => print(&format!(
             "{{\"gap\":{{\"reason\":\"{reason}\",\"first\":{first},\"last\":{last}}}}}\n"
         )),
         (Output::Json, ..) => print(&format!("{{\"gap\":{{\"reason\":\"{reason}\"}}}}\n")),
-        (Output::Text, Some(first), Some(last)) => {
-            let count = (last + 1).saturating_sub(first);
-            print(&format!("              {count} records are missing: {words}\n"))
+        (Output::Text, ..) => print(&format!("              {}\n", missing(gap))),
+    }
+}
+
+/// That records are missing, how many, and why.
+pub(super) fn missing(gap: &Gap) -> String {
+    let why = match gap.reason() {
+        GapReason::Forgotten => "the agent does not keep them any more",
+        GapReason::Dropped => "they came faster than they were taken over",
+        GapReason::AnotherRun => "the agent was started anew, or the number is of another run",
+        GapReason::Unspecified => "the agent gives a reason unknown here",
+    };
+    match gap.first.zip(gap.last) {
+        Some((first, last)) => {
+            let count = last.saturating_add(1).saturating_sub(first);
+            format!("{count} records are missing: {why}")
         }
-        (Output::Text, ..) => print(&format!("              records may be missing: {words}\n")),
+        None => format!("records may be missing: {why}"),
     }
 }
 

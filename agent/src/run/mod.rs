@@ -64,7 +64,9 @@ pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
-pub use status::{NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, node_questions};
+pub use status::{
+    NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus, node_questions,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;

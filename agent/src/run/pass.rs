@@ -79,8 +79,12 @@ impl Agent {
         }
         if evictions.is_empty() {
             self.tell_of_holding(&plan);
+            if let Some(kept) = &mut self.kept {
+                kept.take_seen(snapshot);
+            }
             return;
         }
+        // The snapshot of an eviction goes to its episode. The next decision, which follows within milliseconds, is kept again.
         self.holding = None;
         self.tell_of_evictions(&evictions, &plan, decided, "decided");
         if let Some(episode) = self.episode_of(&plan) {

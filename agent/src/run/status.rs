@@ -1,17 +1,22 @@
 //! How the node stands, for whoever asks while the loop runs: from what the loop knows anyhow. Nothing is read or ranked for it, and nobody is waited for.
 //!
 //! ```text
-//!  NodeQuestions ──one at a time──► Event::Asked ─► NodeStatus ──► who asked
+//!  NodeQuestions ──one at a time──► Event::Asked ─┬─► NodeStatus      ──► who asked
+//!                                                 └─► WorkloadsStatus ──► who asked, who ranks them on a thread of its own
 //! ```
+//! Of the workloads the loop hands over the snapshot of its latest decision, which it needs no more, as it is.
 
 use super::{Agent, watch::Watch};
 use crate::act::Mode;
 use crate::clock::Boot;
 use crate::state::Extent;
-use ebb_policy::limits::MemoryPressure;
+use ebb_policy::history::Growth;
+use ebb_policy::limits::{Limits, MemoryPressure};
 use ebb_policy::plan::ThresholdStatus;
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{StallShare, Time};
+use ebb_policy::{Signal, Snapshot, StallShare, Time, observed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,10 +51,30 @@ pub struct ThresholdNow {
     pub status: ThresholdStatus,
     /// Time until it is met at the present rate; `None` when what is left does not shrink.
     pub time_left: Option<Duration>,
+    /// All that there is of the signal.
+    pub capacity: Option<u64>,
+}
+
+/// The workloads, and what ranking them takes.
+#[derive(Clone, Debug)]
+pub struct WorkloadsStatus {
+    /// What the latest decision knew, without images, containers and logs; `None` before the first.
+    pub seen: Option<Arc<Snapshot>>,
+    /// How fast they grow, ordered by who they are.
+    pub growth: Vec<Growth>,
+    /// What is decided by.
+    pub limits: Limits,
+    /// The cgroups of pods, by their UIDs.
+    pub pod_cgroups: BTreeMap<String, String>,
 }
 
 /// A question, which is answered by what is sent there.
-pub(super) type Asked = oneshot::Sender<NodeStatus>;
+pub(super) enum Asked {
+    /// How the node stands.
+    Node(oneshot::Sender<NodeStatus>),
+    /// Which workloads there are.
+    Workloads(oneshot::Sender<WorkloadsStatus>),
+}
 
 /// The way of questions to the loop.
 #[derive(Clone, Debug)]
@@ -71,7 +96,14 @@ impl NodeQuestions {
     #[must_use]
     pub fn ask(&self) -> Option<oneshot::Receiver<NodeStatus>> {
         let (question, answer) = oneshot::channel();
-        self.0.try_send(question).ok().map(|()| answer)
+        self.0.try_send(Asked::Node(question)).ok().map(|()| answer)
+    }
+
+    /// Asks which workloads there are; `None` while another question waits.
+    #[must_use]
+    pub fn ask_workloads(&self) -> Option<oneshot::Receiver<WorkloadsStatus>> {
+        let (question, answer) = oneshot::channel();
+        self.0.try_send(Asked::Workloads(question)).ok().map(|()| answer)
     }
 }
 
@@ -80,6 +112,9 @@ impl NodeQuestions {
 pub(super) struct Kept {
     thresholds: Vec<ThresholdStatus>,
     ranking: Option<(Boot, Vec<WorkloadKey>)>,
+    /// What there is of each signal, as last observed.
+    capacities: BTreeMap<Signal, u64>,
+    seen: Option<Arc<Snapshot>>,
 }
 
 impl Kept {
@@ -101,18 +136,43 @@ impl Kept {
     pub(super) fn take_ranking(&mut self, at: Boot, ranked: Option<Vec<WorkloadKey>>) {
         self.ranking = ranked.map(|ranked| (at, ranked));
     }
+
+    /// Keeps what a decision knew, which needs it no more: nothing is copied.
+    pub(super) fn take_seen(&mut self, mut seen: Snapshot) {
+        let known = observed(&seen).into_iter();
+        self.capacities.extend(known.filter_map(|(signal, seen)| Some((signal, seen.capacity?))));
+        (seen.containers, seen.sandboxes) = (Vec::new(), Vec::new());
+        (seen.images, seen.layers) = (Vec::new(), BTreeMap::new());
+        (seen.log_dirs, seen.log_links) = (Vec::new(), Vec::new());
+        self.seen = Some(Arc::new(seen));
+    }
 }
 
 impl Agent {
-    /// Answers how the node stands.
+    /// Answers a question. Who has asked may have gone meanwhile.
     pub(super) fn on_asked(&self, question: Asked) {
+        match question {
+            Asked::Node(answer) => drop(answer.send(self.node_status())),
+            Asked::Workloads(answer) => drop(answer.send(self.workloads_status())),
+        }
+    }
+
+    fn workloads_status(&self) -> WorkloadsStatus {
+        WorkloadsStatus {
+            seen: self.kept.as_ref().and_then(|kept| kept.seen.clone()),
+            growth: self.history.growth.clone(),
+            limits: self.policy.limits.clone(),
+            pod_cgroups: self.state.pod_cgroups(),
+        }
+    }
+
+    fn node_status(&self) -> NodeStatus {
         let now = Boot::now();
         let clock = self.state.clock();
         let kept = self.kept.as_ref();
         let thresholds = kept.map_or(&[][..], |kept| &kept.thresholds);
         let ranking = kept.and_then(|kept| kept.ranking.as_ref());
-        // Who has asked may have gone meanwhile.
-        let _ = question.send(NodeStatus {
+        NodeStatus {
             mode: self.mode,
             answered_at: clock.time(now),
             looked_at: clock.time(self.looked),
@@ -121,7 +181,7 @@ impl Agent {
             ranking: ranking.map(|(at, ranked)| (clock.time(*at), ranked.clone())),
             workloads: self.state.workload_count(),
             episodes: self.reporter.episodes().map(str::to_owned).collect(),
-        });
+        }
     }
 
     fn threshold_now(&self, status: &ThresholdStatus) -> ThresholdNow {
@@ -135,15 +195,17 @@ impl Agent {
             let threshold = status.threshold?.ceil();
             watch.time_left(u64::try_from(threshold).ok()?)
         });
-        ThresholdNow { status, time_left }
+        let capacities = self.kept.as_ref().map(|kept| &kept.capacities);
+        let capacity = capacities.and_then(|known| known.get(&status.signal).copied());
+        ThresholdNow { status, time_left, capacity }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebb_policy::Signal;
     use ebb_policy::plan::{Strength, ThresholdState};
+    use ebb_policy::snapshot::{Observation, Workload};
 
     fn status(signal: Signal, state: ThresholdState) -> ThresholdStatus {
         ThresholdStatus {
@@ -182,6 +244,27 @@ mod tests {
         let (questions, mut inbox) = node_questions();
         let first = questions.ask();
         assert!(first.is_some() && questions.ask().is_none());
-        assert!(inbox.0.try_recv().is_ok() && questions.ask().is_some());
+        assert!(questions.ask_workloads().is_none());
+        assert!(inbox.0.try_recv().is_ok() && questions.ask_workloads().is_some());
+    }
+
+    #[test]
+    fn of_what_a_decision_knew_the_workloads_are_kept_and_the_size_of_what_can_run_out() {
+        let mut kept = Kept::default();
+        let snapshot = |signal, capacity| {
+            let mut snapshot = Snapshot::at(Time(7));
+            let seen = Observation { available: 1, capacity, observed_at: None };
+            snapshot.signals.insert(signal, seen);
+            snapshot.workloads = vec![Workload::default()];
+            snapshot.layers.insert("a layer".into(), 1);
+            snapshot
+        };
+        kept.take_seen(snapshot(Signal::NodeFsAvailable, Some(9)));
+        // A quick decision says nothing of disk.
+        kept.take_seen(snapshot(Signal::MemoryAvailable, Some(4)));
+        let seen = kept.seen.unwrap();
+        assert_eq!((seen.workloads.len(), seen.layers.len()), (1, 0));
+        let expected = [(Signal::MemoryAvailable, 4), (Signal::NodeFsAvailable, 9)];
+        assert_eq!(kept.capacities, BTreeMap::from(expected));
     }
 }

@@ -6,6 +6,8 @@ use crate::clock::Boot;
 use crate::sense::node::NodeReading;
 use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory};
 use ebb_policy::{Signal, Snapshot};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// How much of what is known a snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,25 @@ impl NodeState {
                 workload.protected.or_else(|| self.found_protected(&workload.key, now));
         }
         snapshot
+    }
+
+    /// The cgroup above the containers of each pod, by its UID: a path below the mount with a slash before it.
+    #[must_use]
+    pub fn pod_cgroups(&self) -> BTreeMap<String, String> {
+        let mut cgroups = BTreeMap::new();
+        for tracked in self.cgroups.values() {
+            let Some(owner) = tracked.owner.as_ref().filter(|owner| self.still_owns(owner)) else {
+                continue;
+            };
+            if cgroups.contains_key(&*owner.uid) {
+                continue;
+            }
+            let path = tracked.path.strip_prefix(&self.roots.cgroup).ok();
+            if let Some(pod) = path.and_then(Path::parent) {
+                cgroups.insert(owner.uid.to_string(), format!("/{}", pod.display()));
+            }
+        }
+        cgroups
     }
 
     /// What becomes of the cgroup `id`.

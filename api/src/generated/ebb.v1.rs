@@ -151,6 +151,9 @@ pub struct Threshold {
     /// The second signal that must be short too; absent where there is none.
     #[prost(message, optional, tag = "10")]
     pub also_below: ::core::option::Option<AlsoBelow>,
+    /// All that there is of the signal; absent while that is not known.
+    #[prost(uint64, optional, tag = "11")]
+    pub capacity: ::core::option::Option<u64>,
 }
 /// The second signal of a threshold on two.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -201,6 +204,72 @@ pub struct Candidate {
     /// The process that it is.
     #[prost(uint32, optional, tag = "4")]
     pub pid: ::core::option::Option<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListWorkloadsRequest {
+    /// At most so many; 0 for as many as are told at all: 512, and no more than a MiB of them.
+    #[prost(uint32, tag = "1")]
+    pub limit: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListWorkloadsResponse {
+    /// When they were read: milliseconds since the Unix epoch; absent before the first decision. On a calm node that is up to a minute ago.
+    #[prost(uint64, optional, tag = "1")]
+    pub seen_at_ms: ::core::option::Option<u64>,
+    /// The signal that they are ranked for, `memory.available`.
+    #[prost(string, tag = "2")]
+    pub signal: ::prost::alloc::string::String,
+    /// The candidates in their order, the first victim first; then the others, those with the most memory first.
+    #[prost(message, repeated, tag = "3")]
+    pub workloads: ::prost::alloc::vec::Vec<Workload>,
+    /// Workloads that are known beside these.
+    #[prost(uint32, tag = "4")]
+    pub left_out: u32,
+}
+/// A workload.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Workload {
+    /// Its name: the path of a cgroup, the namespace and name of a pod, or a process.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "WorkloadKind", tag = "2")]
+    pub kind: i32,
+    /// The pod that it is.
+    #[prost(string, optional, tag = "3")]
+    pub pod_uid: ::core::option::Option<::prost::alloc::string::String>,
+    /// The cgroup that it is.
+    #[prost(uint64, optional, tag = "4")]
+    pub cgroup_id: ::core::option::Option<u64>,
+    /// The process that it is.
+    #[prost(uint32, optional, tag = "5")]
+    pub pid: ::core::option::Option<u32>,
+    /// The path of its cgroup below the mount, with a slash before it; of a pod, the one above those of its containers.
+    #[prost(string, optional, tag = "6")]
+    pub cgroup: ::core::option::Option<::prost::alloc::string::String>,
+    /// Bytes of memory that it uses: the working set.
+    #[prost(uint64, optional, tag = "7")]
+    pub memory: ::core::option::Option<u64>,
+    /// Bytes a second by which that grows, smoothed; page cache does not count where it can be told apart.
+    #[prost(int64, optional, tag = "8")]
+    pub growth: ::core::option::Option<i64>,
+    /// Microseconds a second that its tasks wait for memory: summed over its tasks where programs in the kernel count that,
+    /// else the time in which at least one of them did (PSI), averaged since that last rose; absent when it has not for ten seconds.
+    #[prost(uint64, optional, tag = "9")]
+    pub stall: ::core::option::Option<u64>,
+    /// Its priority; absent where it has none, which ranks as 0.
+    #[prost(int32, optional, tag = "10")]
+    pub priority: ::core::option::Option<i32>,
+    #[prost(enumeration = "Standing", tag = "11")]
+    pub standing: i32,
+    /// Its place among the candidates, from 1 on; absent for who is none.
+    #[prost(uint32, optional, tag = "12")]
+    pub place: ::core::option::Option<u32>,
+    /// Why it stands there: of a candidate the key that placed it before the next one, of another why it is none. For people: the words may change.
+    #[prost(string, tag = "13")]
+    pub reason: ::prost::alloc::string::String,
+    /// Every key that it was ranked by, in the order in which they were compared. For people: the words may change.
+    #[prost(string, tag = "14")]
+    pub keys: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListIncidentsRequest {
@@ -455,6 +524,82 @@ impl ThresholdState {
         }
     }
 }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WorkloadKind {
+    Unspecified = 0,
+    Pod = 1,
+    Cgroup = 2,
+    Process = 3,
+}
+impl WorkloadKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WORKLOAD_KIND_UNSPECIFIED",
+            Self::Pod => "WORKLOAD_KIND_POD",
+            Self::Cgroup => "WORKLOAD_KIND_CGROUP",
+            Self::Process => "WORKLOAD_KIND_PROCESS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WORKLOAD_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "WORKLOAD_KIND_POD" => Some(Self::Pod),
+            "WORKLOAD_KIND_CGROUP" => Some(Self::Cgroup),
+            "WORKLOAD_KIND_PROCESS" => Some(Self::Process),
+            _ => None,
+        }
+    }
+}
+/// Where a workload stands when memory runs short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Standing {
+    Unspecified = 0,
+    /// It may be evicted.
+    Candidate = 1,
+    /// It is never evicted: critical, or protected.
+    Protected = 2,
+    /// It is not evicted now: it would free nothing that matters.
+    Spared = 3,
+    /// It has been evicted, or is deleted, and is on its way out.
+    Terminating = 4,
+    /// Nothing of it runs any more.
+    Finished = 5,
+}
+impl Standing {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STANDING_UNSPECIFIED",
+            Self::Candidate => "STANDING_CANDIDATE",
+            Self::Protected => "STANDING_PROTECTED",
+            Self::Spared => "STANDING_SPARED",
+            Self::Terminating => "STANDING_TERMINATING",
+            Self::Finished => "STANDING_FINISHED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STANDING_UNSPECIFIED" => Some(Self::Unspecified),
+            "STANDING_CANDIDATE" => Some(Self::Candidate),
+            "STANDING_PROTECTED" => Some(Self::Protected),
+            "STANDING_SPARED" => Some(Self::Spared),
+            "STANDING_TERMINATING" => Some(Self::Terminating),
+            "STANDING_FINISHED" => Some(Self::Finished),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod agent_client {
     #![allow(
@@ -585,6 +730,34 @@ pub mod agent_client {
             req.extensions_mut().insert(GrpcMethod::new("ebb.v1.Agent", "GetNode"));
             self.inner.unary(req, path, codec).await
         }
+        /// The workloads as the loop knew them at its latest decision: what each uses, how fast it grows, how long it waits
+        /// for memory, and where it stands among the candidates for eviction. Nothing is read for it.
+        ///
+        /// An answer may be up to 100 milliseconds old. UNAVAILABLE: the loop did not answer within a second.
+        pub async fn list_workloads(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListWorkloadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListWorkloadsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ebb.v1.Agent/ListWorkloads",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ebb.v1.Agent", "ListWorkloads"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The incidents that are recorded, the newest first. FAILED_PRECONDITION: ebb keeps no incidents.
         pub async fn list_incidents(
             &mut self,
@@ -668,6 +841,17 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::GetNodeRequest>,
         ) -> std::result::Result<tonic::Response<super::GetNodeResponse>, tonic::Status>;
+        /// The workloads as the loop knew them at its latest decision: what each uses, how fast it grows, how long it waits
+        /// for memory, and where it stands among the candidates for eviction. Nothing is read for it.
+        ///
+        /// An answer may be up to 100 milliseconds old. UNAVAILABLE: the loop did not answer within a second.
+        async fn list_workloads(
+            &self,
+            request: tonic::Request<super::ListWorkloadsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListWorkloadsResponse>,
+            tonic::Status,
+        >;
         /// The incidents that are recorded, the newest first. FAILED_PRECONDITION: ebb keeps no incidents.
         async fn list_incidents(
             &self,
@@ -842,6 +1026,51 @@ pub mod agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetNodeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ebb.v1.Agent/ListWorkloads" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListWorkloadsSvc<T: Agent>(pub Arc<T>);
+                    impl<
+                        T: Agent,
+                    > tonic::server::UnaryService<super::ListWorkloadsRequest>
+                    for ListWorkloadsSvc<T> {
+                        type Response = super::ListWorkloadsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListWorkloadsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::list_workloads(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListWorkloadsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

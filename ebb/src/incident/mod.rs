@@ -22,6 +22,7 @@ use super::{Failure, json};
 use again::Again;
 use anyhow::Context as _;
 use ebb_agent::config::Config;
+use ebb_journal::incident::Incident;
 use records::{Place, Recorded};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -149,6 +150,13 @@ impl OneArgs {
         );
         Ok((recorded, again))
     }
+}
+
+/// Reads one record for another command: a file, or one of the service's by its id. Returns its id with it.
+pub(super) fn recorded(named: &Path) -> Result<(String, Incident), Failure> {
+    let recorded = records::one(named, || Place::of_one(None, None))?;
+    let id = Story::of(&recorded.incident).id;
+    Ok((id, recorded.incident))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

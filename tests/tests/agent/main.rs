@@ -27,6 +27,7 @@ mod service;
 mod soft;
 mod swap;
 mod telling;
+mod top;
 mod trouble;
 
 use ebb_journal::Entry;

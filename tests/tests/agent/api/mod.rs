@@ -5,6 +5,7 @@ mod clients;
 mod commands;
 mod raw;
 mod sockets;
+mod workloads;
 
 use crate::{Agent, CONFIG, config, start};
 use ebb_api::client::{Client, Watching};

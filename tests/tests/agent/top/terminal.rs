@@ -1,0 +1,130 @@
+//! A terminal for a program under test: a pty, and an emulator that keeps the screen which a person would see.
+
+use ebb_tests::fake_node::{PATIENCE, wait_for};
+use nix::libc;
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// A program on a terminal of its own.
+pub(super) struct Terminal {
+    pub(super) child: Child,
+    /// The end at which a person sits.
+    person: File,
+    /// The program's end, kept open so that its settings can be read.
+    program: OwnedFd,
+    screen: Arc<Mutex<vt100::Parser>>,
+}
+
+nix::ioctl_write_ptr_bad!(set_size, libc::TIOCSWINSZ, Winsize);
+
+fn size(columns: u16, rows: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+fn some(count: u16) -> NonZeroU16 {
+    NonZeroU16::new(count).unwrap()
+}
+
+impl Terminal {
+    /// Runs `command` on a terminal of this size.
+    pub(super) fn run(mut command: Command, columns: u16, rows: u16) -> Self {
+        let pty = openpty(Some(&size(columns, rows)), None).unwrap();
+        let end = || Stdio::from(pty.slave.try_clone().unwrap());
+        command.stdin(end()).stdout(end()).stderr(end());
+        let become_its_own = || {
+            // SAFETY: both are system calls that take integers, and touch nothing of the parent's after the fork.
+            let done = unsafe { libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0 };
+            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        // SAFETY: the function makes system calls alone, which are safe between fork and exec.
+        unsafe { command.pre_exec(become_its_own) };
+        let child = command.spawn().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(some(rows), some(columns), 0)));
+        let person = File::from(pty.master);
+        let (mut read, seen) = (person.try_clone().unwrap(), Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = read.read(&mut bytes) {
+                seen.lock().unwrap().process(&bytes[..count]);
+            }
+        });
+        Self { child, person, program: pty.slave, screen }
+    }
+
+    pub(super) fn types(&mut self, keys: &str) {
+        self.person.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// What is on the screen.
+    pub(super) fn text(&self) -> String {
+        let rows = self.with(|screen| {
+            let (_, columns) = screen.size();
+            screen.rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect::<Vec<_>>()
+        });
+        rows.join("\n") + "\n"
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
+        look(self.screen.lock().unwrap().screen())
+    }
+
+    /// Waits until the screen is as it should be.
+    pub(super) fn shows(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let text = self.text();
+            if is_so(&text) {
+                return text;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {what} on the screen:\n{text}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until this is somewhere on the screen.
+    pub(super) fn says(&self, words: &str) -> String {
+        self.shows(words, |text| text.contains(words))
+    }
+
+    pub(super) fn resize(&self, columns: u16, rows: u16) {
+        self.screen.lock().unwrap().screen_mut().set_size(some(rows), some(columns));
+        let size = size(columns, rows);
+        // SAFETY: the descriptor is open, and the structure lives through the call.
+        unsafe { set_size(self.person.as_raw_fd(), &raw const size) }.unwrap();
+    }
+
+    pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    /// Waits for the program's end, after which the terminal must be as it was. Returns how it ended, and what is on the screen.
+    pub(super) fn given_back(mut self) -> (ExitStatus, String) {
+        let mut ended = None;
+        wait_for("the end of the program", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        wait_for("the terminal to be given back", || {
+            self.with(|screen| !screen.alternate_screen() && !screen.hide_cursor())
+        });
+        let flags = tcgetattr(self.program.as_fd()).unwrap().local_flags;
+        assert!(flags.contains(LocalFlags::ICANON | LocalFlags::ECHO), "{flags:?}");
+        (ended.unwrap(), self.text())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
