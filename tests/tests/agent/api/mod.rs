@@ -115,7 +115,9 @@ fn a_watch_sees_an_eviction_from_the_crossing_to_the_relief_and_resumes_without_
     let mut watching = api.watch(Some(0), None);
     let first = api.until(&mut watching, "started");
     let begin = first.begin.unwrap();
-    assert_eq!((begin.newest, begin.oldest), (1, Some(1)));
+    // The server may take `started` over only after it has begun the watch.
+    let there_are = (begin.newest, begin.oldest);
+    assert!([(0, None), (1, Some(1))].contains(&there_are), "{there_are:?}");
     node.gives_back_when_killed(hog, 1500);
     node.set_available(60);
     let crossing = api.until(&mut watching, "thresholdCrossed");
