@@ -18,9 +18,9 @@ use ebb_api::{Allowed, Ask, Bound, Questions, RecordSink, Records, Server, Socke
 use ebb_journal::Record;
 use ebb_policy::plan::{SkipReason, Strength, ThresholdState};
 use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
-use ebb_policy::{History, Quantity, Signal, Snapshot, last_resort, rank};
+use ebb_policy::{History, Quantity, Signal, Snapshot, rank, spared};
 use nix::unistd::{Group, geteuid};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -185,13 +185,10 @@ fn workloads(status: &WorkloadsStatus, stalls: &mut Stalls) -> ListWorkloadsResp
         stalls.observe(seen);
         let history = History { growth: growth.clone(), ..History::default() };
         let ranking = rank(seen, limits, &history, signal);
-        let candidates: BTreeSet<WorkloadKey> =
-            last_resort(seen, limits, &history, signal).into_iter().collect();
+        let spared = spared(seen, limits, &history, signal);
         let skipped = |workload: &Workload| {
-            let gains_nothing = || {
-                let is_none = !candidates.contains(&workload.key);
-                is_none.then_some(SkipReason::NothingToGain)
-            };
+            let gains_nothing =
+                || spared.contains(&workload.key).then_some(SkipReason::NothingToGain);
             let why = untouchable(workload).or_else(gains_nothing)?;
             Some((workload.key.clone(), why))
         };

@@ -39,14 +39,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The answer for people.
 fn text(node: &GetNodeResponse) -> String {
-    let mode = match node.mode() {
-        Mode::Enforce => "enforcing",
-        Mode::DryRun => "dry run",
-        Mode::Unspecified => "mode unknown",
-    };
     let mut text = format!(
-        "ebb {}, {mode}, {} workloads, looked at the node at {} UTC\n",
+        "ebb {}, {}, {} workloads, looked at the node at {} UTC\n",
         plain(&node.version),
+        mode(node.mode()),
         node.workloads,
         time_of_day(node.looked_at_ms)
     );
@@ -70,11 +66,6 @@ fn text(node: &GetNodeResponse) -> String {
 }
 
 fn row(threshold: &Threshold) -> Vec<String> {
-    let amount = |value: Option<u64>, unit: Unit| match value {
-        None => "-".to_owned(),
-        Some(value) if unit == Unit::Bytes => bytes(value),
-        Some(value) => value.to_string(),
-    };
     let mut limit = amount(threshold.limit, threshold.unit());
     if let Some(also) = &threshold.also_below {
         let bound = amount(also.limit, also.unit());
@@ -101,6 +92,24 @@ fn ranked(ranking: &Ranking, now: u64) -> String {
         text.push_str(&format!("  {}. {}\n", n + 1, plain(&candidate.workload)));
     }
     text
+}
+
+/// Whether an agent acts.
+pub(super) fn mode(of: Mode) -> &'static str {
+    match of {
+        Mode::Enforce => "enforcing",
+        Mode::DryRun => "dry run",
+        Mode::Unspecified => "mode unknown",
+    }
+}
+
+/// A figure of a signal; `-` where it is not known.
+pub(super) fn amount(value: Option<u64>, unit: Unit) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if unit == Unit::Bytes => bytes(value),
+        Some(value) => value.to_string(),
+    }
 }
 
 pub(super) fn seconds(milliseconds: u64) -> String {

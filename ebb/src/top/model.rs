@@ -270,19 +270,13 @@ impl Model {
         let mut lines: Vec<&Line> = self.picture().workloads.iter().filter(passes).collect();
         let place = |line: &Line| (line.place.is_none(), line.place);
         // What is unknown comes last, whatever it is sorted by.
-        lines.sort_by(|a, b| {
-            let order = match self.sort {
-                Sort::Rank => place(a).cmp(&place(b)),
-                Sort::Memory => Reverse(a.memory).cmp(&Reverse(b.memory)),
-                Sort::Growth => Reverse(a.growth).cmp(&Reverse(b.growth)),
-                Sort::Stall => Reverse(a.stall).cmp(&Reverse(b.stall)),
-                Sort::Name => std::cmp::Ordering::Equal,
-            };
-            match self.sort {
-                Sort::Name => a.key.cmp(&b.key),
-                // They come in their order, with the largest first among those without a place.
-                _ => order,
-            }
+        // Equals stay in the order in which they came: their own, with the largest first among those without a place.
+        lines.sort_by(|a, b| match self.sort {
+            Sort::Rank => place(a).cmp(&place(b)),
+            Sort::Memory => Reverse(a.memory).cmp(&Reverse(b.memory)),
+            Sort::Growth => Reverse(a.growth).cmp(&Reverse(b.growth)),
+            Sort::Stall => Reverse(a.stall).cmp(&Reverse(b.stall)),
+            Sort::Name => a.key.cmp(&b.key),
         });
         lines
     }

@@ -2,9 +2,10 @@
 //!
 //! An agent's answers become one here; a recorded decision becomes one in [`super::replay`]. What nobody told is `None`.
 
+use crate::status::mode;
 use crate::workloads::{Line, Standing};
 use ebb_api::wire::{
-    self, GetNodeResponse, ListWorkloadsResponse, MemoryPressure, Mode, Threshold, ThresholdState,
+    self, GetNodeResponse, ListWorkloadsResponse, MemoryPressure, Threshold, ThresholdState,
 };
 use ebb_policy::snapshot::{CgroupId, ProcessId, WorkloadKey, WorkloadKind};
 
@@ -39,11 +40,7 @@ pub(super) struct Picture {
 impl Picture {
     /// What an agent answered; without workloads where it is older than the call for them.
     pub(super) fn of(node: GetNodeResponse, workloads: Option<ListWorkloadsResponse>) -> Self {
-        let mode = match node.mode() {
-            Mode::Enforce => "enforcing",
-            Mode::DryRun => "dry run",
-            Mode::Unspecified => "mode unknown",
-        };
+        let mode = mode(node.mode());
         let untold = match &workloads {
             Some(_) => None,
             None => Some("this agent is older than `ebb top` and does not list its workloads"),

@@ -12,7 +12,8 @@ use ebb_journal::incident::{Decision, Incident};
 use ebb_policy::history::Trend;
 use ebb_policy::plan::{SkipReason, Subject, ThresholdStatus};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{History, Limits, Plan, Signal, Snapshot, decide, observed, rank};
+use ebb_policy::{History, Plan, Signal, Snapshot, decide, observed, rank};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -51,13 +52,11 @@ fn picture(id: &str, incident: &Incident, decision: &Decision, stalls: &Stalls) 
     let after = limits.as_ref().map(|limits| decide(snapshot, limits, history).1);
     let after = after.as_ref().unwrap_or(history);
     let signal = plan.ranking.first().map_or(Some(Signal::MemoryAvailable), |first| first.signal);
-    let ranked;
     let ranking = match &limits {
         Some(limits) if plan.ranking.is_empty() => {
-            ranked = ranking(snapshot, limits, after);
-            &ranked
+            Cow::Owned(rank(snapshot, limits, after, Signal::MemoryAvailable))
         }
-        _ => &plan.ranking,
+        _ => Cow::Borrowed(&plan.ranking),
     };
     let skipped: BTreeMap<WorkloadKey, SkipReason> = plan
         .skipped
@@ -72,7 +71,7 @@ fn picture(id: &str, incident: &Incident, decision: &Decision, stalls: &Stalls) 
     let victims: Vec<WorkloadKey> = plan.evictions().map(|evict| evict.workload.clone()).collect();
     let known = Known {
         growth: &after.growth,
-        ranking,
+        ranking: &ranking,
         skipped: &skipped,
         victims: &victims,
         pod_cgroups: &BTreeMap::new(),
@@ -99,15 +98,6 @@ fn picture(id: &str, incident: &Incident, decision: &Decision, stalls: &Stalls) 
         untold: None,
         decision: Some(evicts(incident, plan, &victims)),
     }
-}
-
-/// Everybody in the order in which they would be evicted for want of memory.
-fn ranking(
-    snapshot: &Snapshot,
-    limits: &Limits,
-    history: &History,
-) -> Vec<ebb_policy::plan::Ranked> {
-    rank(snapshot, limits, history, Signal::MemoryAvailable)
 }
 
 /// Whom a decision evicts, and when it was made.

@@ -50,6 +50,6 @@ pub use history::History;
 pub use limits::{Limits, RawEviction};
 pub use observe::observed;
 pub use plan::Plan;
-pub use rank::{last_resort, rank};
+pub use rank::{last_resort, rank, spared};
 pub use signal::Signal;
 pub use snapshot::Snapshot;

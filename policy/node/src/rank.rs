@@ -120,6 +120,18 @@ pub fn last_resort(
     history: &History,
     signal: Signal,
 ) -> Vec<WorkloadKey> {
+    let spared = spared(snapshot, limits, history, signal);
+    let ranked = rank(snapshot, limits, history, signal).into_iter().map(|ranked| ranked.workload);
+    ranked.filter(|key| !spared.contains(key)).collect()
+}
+
+/// Who is no last resort for a signal, wherever it ranks: whoever must never be ended, and who would free nothing that matters.
+pub fn spared<'a>(
+    snapshot: &'a Snapshot,
+    limits: &Limits,
+    history: &History,
+    signal: Signal,
+) -> BTreeSet<&'a WorkloadKey> {
     let capacity = snapshot.signals.get(&signal).and_then(|seen| seen.capacity);
     let hard = limits.thresholds().iter().filter(|t| t.signal == signal);
     let hard = hard.filter(|t| t.strength() == Strength::Hard).map(|t| t.goal(capacity).ceil());
@@ -131,10 +143,7 @@ pub fn last_resort(
         let free = expected_free(workload, ranked_by, layout, swapped);
         !workload.may_be_ended() || free.is_some_and(|free| free < least)
     };
-    let spared: BTreeSet<&WorkloadKey> =
-        snapshot.workloads.iter().filter(is_spared).map(|w| &w.key).collect();
-    let ranked = rank(snapshot, limits, history, signal).into_iter().map(|ranked| ranked.workload);
-    ranked.filter(|key| !spared.contains(key)).collect()
+    snapshot.workloads.iter().filter(is_spared).map(|workload| &workload.key).collect()
 }
 
 impl<'a> Candidate<'a> {

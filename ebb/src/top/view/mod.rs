@@ -137,10 +137,7 @@ fn header(model: &Model, area: Rect, buf: &mut Buffer, look: Look) {
     if !picture.mode.is_empty() {
         parts.push(picture.mode.to_owned());
     }
-    parts.extend(picture.at.map(|at| {
-        let time = time_of_day(at);
-        format!("{} UTC", time.split('.').next().unwrap_or(&time))
-    }));
+    parts.extend(picture.at.map(to_the_second));
     if let Some((now, looked)) = picture.at.zip(picture.looked_at) {
         parts.push(format!("node read {} ago", ago(now.saturating_sub(looked))));
     }
@@ -166,15 +163,17 @@ fn header(model: &Model, area: Rect, buf: &mut Buffer, look: Look) {
     cells::text(buf, area, 2, &evicted, style);
 }
 
+/// A time of day.
+fn to_the_second(at: u64) -> String {
+    let time = time_of_day(at);
+    format!("{} UTC", time.split('.').next().unwrap_or(&time))
+}
+
 /// What matters most: that the agent is gone, or which incidents go on.
 fn news(model: &Model, look: Look) -> (String, Style) {
     if let Origin::Agent(Link::Lost { since, why }) = &model.origin {
-        let time = time_of_day(*since);
-        let time = time.split('.').next().unwrap_or(&time).to_owned();
-        return (
-            format!("the agent is gone since {time} UTC, connecting again: {why}"),
-            look.bad(),
-        );
+        let since = to_the_second(*since);
+        return (format!("the agent is gone since {since}, connecting again: {why}"), look.bad());
     }
     match model.picture().incidents.as_slice() {
         [] => ("no incident going on".to_owned(), Style::new()),

@@ -1,10 +1,9 @@
 //! The thresholds: what is left of each signal, where its limit is, and when it is met.
 
 use super::cells::{self, Cell, Fit, Look};
-use crate::status::{percent, seconds, strength, word};
+use crate::status::{amount, percent, seconds, strength, word};
 use crate::top::picture::Picture;
-use ebb_api::wire::{AlsoBelow, MemoryPressure, Strength, Threshold, ThresholdState, Unit};
-use ebb_journal::text::bytes;
+use ebb_api::wire::{AlsoBelow, MemoryPressure, Strength, Threshold, ThresholdState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -56,18 +55,7 @@ pub(super) fn draw(picture: &Picture, area: Rect, buf: &mut Buffer, look: Look) 
         rows.push((urgency, of_pressure(pressure), style));
     }
     if rows.is_empty() {
-        put(
-            [
-                "no threshold is known".into(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-            ],
-            Style::new(),
-        );
+        cells::text(buf, area, 1, "no threshold is known", Style::new());
         return;
     }
     let room = usize::from(area.height.saturating_sub(1));
@@ -177,14 +165,6 @@ fn of_pressure(pressure: &MemoryPressure) -> [String; 7] {
         state.to_owned(),
         "-".to_owned(),
     ]
-}
-
-fn amount(value: Option<u64>, unit: Unit) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(value) if unit == Unit::Bytes => bytes(value),
-        Some(value) => value.to_string(),
-    }
 }
 
 /// How soon, in eight columns.

@@ -101,9 +101,7 @@ fn a_token_that_is_renewed_in_its_file_is_used_before_the_old_one_expires() {
         api.requests().iter().any(|request| is_by(request, "second"))
     });
     // Now the first has expired.
-    api.on_request(|request| {
-        (request.token.as_deref() != Some("second")).then_some(Fault::Refused(401, None))
-    });
+    api.on_request(move |request| (!is_by(request, "second")).then_some(Fault::Refused(401, None)));
     kill(&lab, &hog);
     assert_eq!(told(&mut agent, 1), ["ns/hog"]);
     assert_eq!((api.uid_of("ns", "hog"), events(&api).len()), (None, 1));
