@@ -36,7 +36,7 @@ pub mod usage;
 mod walk;
 pub mod zram;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the node's pseudo file systems are mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,14 @@ pub struct Roots {
     pub proc: PathBuf,
     /// The cgroup mount as found by [`host::CgroupLayout::detect`], or as told by the operator.
     pub cgroup: PathBuf,
+}
+
+impl Roots {
+    /// A cgroup's path as it is below the mount; of one that is not, the path as it is.
+    #[must_use]
+    pub fn below_mount<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.cgroup).unwrap_or(path)
+    }
 }
 
 impl Default for Roots {

@@ -615,7 +615,7 @@ impl NodeState {
         self.pods.observe(inventory);
         self.found_empty.clear();
         for tracked in self.cgroups.values_mut() {
-            let path = tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path);
+            let path = self.roots.below_mount(&tracked.path);
             let owner = self.pods.owner(path);
             if owner.is_none() && tracked.owner.is_some() {
                 // A list that leaves it out may be one of a runtime that is only just back.
@@ -668,8 +668,7 @@ impl NodeState {
     pub fn name_of(&self, target: &Target) -> Option<WorkloadKey> {
         self.key_of(target).or_else(|| match target {
             Target::Cgroup { id, path } => {
-                let below = path.strip_prefix(&self.roots.cgroup).unwrap_or(path);
-                let name = format!("/{}", below.display());
+                let name = format!("/{}", self.roots.below_mount(path).display());
                 Some(WorkloadKey { name, cgroup: Some(CgroupId(*id)), ..WorkloadKey::default() })
             }
             Target::Pod { .. } | Target::Process { .. } => None,

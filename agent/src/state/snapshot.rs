@@ -37,7 +37,7 @@ impl NodeState {
         }
         let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
         let cgroups = self.cgroups.values().map(|tracked| Measured {
-            path: tracked.path.strip_prefix(&self.roots.cgroup).unwrap_or(&tracked.path),
+            path: self.roots.below_mount(&tracked.path),
             named: &tracked.named,
             since: tracked.since,
             owner: tracked.owner.as_ref().filter(|owner| self.still_owns(owner)),

@@ -116,7 +116,7 @@ impl Tracked {
 
     /// Looks at whose word its name and marks are, and by that at protection, preference and priority.
     pub(super) fn judge(&mut self, rules: &Rules, roots: &Roots) {
-        let below = self.path.strip_prefix(&roots.cgroup).unwrap_or(&self.path);
+        let below = roots.below_mount(&self.path);
         let custody = Custody::of(&roots.cgroup, below);
         let is_marked = |mark| is_marked(&self.path, &custody, mark);
         self.protected = rules
