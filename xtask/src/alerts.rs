@@ -2,15 +2,14 @@
 //!
 //! promtool is that of Debian's package of this name, unpacked and not installed. The cases are in `alerts/`.
 
-use crate::debs::{self, Suite};
-use crate::{alone, sh};
+use crate::{alone, debs, sh};
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const SUITE: &str = "trixie";
-const PACKAGE: &str = "promtool";
+const PROMTOOL: &str = "promtool";
 /// Rules, and the cases that each file of them is tested by.
 const RULES: [(&str, &str); 2] = [
     ("deploy/kustomize/controller-alerts/rules.yaml", include_str!("alerts/controller.yaml")),
@@ -27,16 +26,15 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 /// What the check runs.
 pub(crate) fn check() -> Result<()> {
-    let package = Suite::open(SUITE)?.fetch(&[PACKAGE.to_owned()])?;
+    let promtool = debs::program(SUITE, PROMTOOL)?;
     let dir = alone::partial(&sh::cache()?.join("alerts"))?;
-    let checked = check_in(&dir, &package);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let checked = check_in(&dir, &promtool);
     alone::remove(&dir)?;
     checked
 }
 
-fn check_in(dir: &Path, package: &[PathBuf]) -> Result<()> {
-    package.iter().try_for_each(|deb| debs::unpack(deb, dir))?;
-    let promtool = dir.join("usr/bin/promtool");
+fn check_in(dir: &Path, promtool: &Path) -> Result<()> {
     for (rules, cases) in RULES {
         let path = sh::root().join(rules);
         let manifest =
@@ -46,7 +44,7 @@ fn check_in(dir: &Path, package: &[PathBuf]) -> Result<()> {
             fs::write(dir.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         for (what, file) in [("check", "rules.yaml"), ("test", "cases.yaml")] {
-            sh::run(Command::new(&promtool).current_dir(dir).args([what, "rules", file]))?;
+            sh::run(Command::new(promtool).current_dir(dir).args([what, "rules", file]))?;
         }
     }
     Ok(())

@@ -30,6 +30,15 @@ pub(crate) fn unpack(deb: &Path, into: &Path) -> Result<()> {
     sh::run(Command::new("dpkg-deb").arg("-x").arg(deb).arg(into))
 }
 
+/// The program that a package is named after, unpacked into the cache once; it may need no other package.
+pub(crate) fn program(suite: &str, package: &str) -> Result<PathBuf> {
+    let debs = Suite::open(suite)?.fetch(&[package.to_owned()])?;
+    let deb = debs.first().with_context(|| format!("no package of {package}"))?;
+    let dir = sh::cache()?.join(deb.file_stem().context("a package without a name")?);
+    alone::once(&dir, |to| unpack(deb, to))?;
+    Ok(dir.join("usr/bin").join(package))
+}
+
 /// One Debian suite, seen through a private apt configuration.
 #[derive(Debug)]
 pub(crate) struct Suite {

@@ -2,8 +2,7 @@
 //!
 //! kustomize and kubectl are those of Debian's packages of these names, unpacked and not installed.
 
-use crate::debs::{self, Suite};
-use crate::{alone, sh};
+use crate::{alone, debs, sh};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,33 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SUITE: &str = "trixie";
-const PACKAGE: &str = "kustomize";
+const KUSTOMIZE: &str = "kustomize";
 /// The one of `cargo xtask kube` is as old as its API server, and has no kustomize that reads the overlays.
 const KUBECTL: &str = "kubectl";
 const OVERLAYS: &str = "deploy/kustomize/overlays";
 /// What is applied beside an overlay.
 const ALERTS: [&str; 2] = ["deploy/kustomize/node-alerts", "deploy/kustomize/controller-alerts"];
 
+/// The kubectl that users are told to have.
+pub(crate) fn kubectl() -> Result<PathBuf> {
+    debs::program(SUITE, KUBECTL)
+}
+
 /// Builds all that users apply into a directory below the target directory, a file for each, and returns it.
 pub(crate) fn build() -> Result<PathBuf> {
-    let package = Suite::open(SUITE)?.fetch(&[PACKAGE.to_owned()])?;
-    let tools = alone::partial(&sh::cache()?.join("kustomize"))?;
-    let built = package.iter().try_for_each(|deb| debs::unpack(deb, &tools));
-    let built = built.and_then(|()| build_with(&tools.join("usr/bin/kustomize")));
-    alone::remove(&tools)?;
-    built
-}
-
-/// The kubectl that users are told to have, kept in the cache.
-pub(crate) fn kubectl() -> Result<PathBuf> {
-    let packages = Suite::open(SUITE)?.fetch(&[KUBECTL.to_owned()])?;
-    let package = packages.first().context("no package of kubectl")?;
-    let dir = sh::cache()?.join(package.file_stem().context("a package without a name")?);
-    alone::once(&dir, |to| debs::unpack(package, to))?;
-    Ok(dir.join("usr/bin/kubectl"))
-}
-
-fn build_with(kustomize: &Path) -> Result<PathBuf> {
+    let kustomize = debs::program(SUITE, KUSTOMIZE)?;
     let to = sh::target().join("manifests");
     fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
     let mut sources = listed(&sh::root().join(OVERLAYS))?;
@@ -45,7 +32,7 @@ fn build_with(kustomize: &Path) -> Result<PathBuf> {
     let mut files = BTreeSet::new();
     for source in sources {
         let name = source.file_name().context("an overlay without a name")?;
-        let text = sh::read(Command::new(kustomize).arg("build").arg(&source))?;
+        let text = sh::read(Command::new(&kustomize).arg("build").arg(&source))?;
         let file = to.join(name).with_extension("yaml");
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         files.insert(file);
