@@ -165,15 +165,12 @@ fn runs(kube: &Kube, pod: &ApiPod) -> Result<usize> {
     Ok(own.count())
 }
 
-/// A process for each processor that never rests, in no pod. Only the control plane is served first: it is on other machines as a rule.
+/// A process for each processor that never rests, in no pod. Only the control plane is served first, as it always is here.
 struct Busy(Vec<Cgroup>);
 
 impl Busy {
     fn start() -> Result<Self> {
         let mut all = Self(Vec::new());
-        for service in ["etcd", "kube-apiserver", "kubectl"] {
-            Cgroup::at(&format!("system.slice/{service}.service")).write("cpu.weight", "10000")?;
-        }
         for n in 0..PROCESSORS {
             let cgroup = Cgroup::create(&format!("work.slice/busy-{n}.service"))?;
             all.0.push(cgroup.clone());

@@ -1,7 +1,6 @@
 //! ebb connected to the API server beside a real kubelet: what it evicts is deleted there, told once, and not started again; the Node says that it is under pressure for as long as it is.
 use super::kubelet::{containers, idle_pods};
 use crate::agent::{Agent, Settings, is, since};
-use crate::cgroup::Cgroup;
 use crate::containerd::{GATE, SOCKET, open_gate};
 use crate::init::SELF;
 use crate::kube::{ApiPod, KUBECONFIG, Kube, NODE, PodSpec};
@@ -27,7 +26,6 @@ const WITHOUT_A_HEAD_START: &str = "1000000";
 const AWAY: Duration = Duration::from_secs(60);
 /// From the crossing to the kill, at most, also under emulation: a hundred times what it takes as a rule.
 const KILLED_WITHIN_MS: f64 = 1000.0;
-const API_SERVER: &str = "system.slice/kube-apiserver.service";
 
 /// Each leak is evicted, deleted and told once; the Node says so as long as it is under pressure.
 pub(crate) fn told(test: &TestContext) -> Result<Outcome> {
@@ -108,7 +106,7 @@ fn leaks(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
 fn away(test: &TestContext, kube: &Kube, agent: &mut Agent) -> Result<()> {
     let gated = |name| gated(kube, name, name, RATE);
     let leaks = [gated("leak-away-1")?, gated("leak-away-2")?];
-    let server = Cgroup::at(API_SERVER);
+    let server = kube.api_server_cgroup();
     server.write("cgroup.freeze", "1")?;
     let mut began = None;
     let gone = leaks.iter().try_for_each(|leak| {

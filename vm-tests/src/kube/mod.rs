@@ -114,6 +114,11 @@ impl Kube {
         Cgroup::at(&format!("kubepods/besteffort/pod{}", pod.uid))
     }
 
+    /// The API server's cgroup.
+    pub(crate) fn api_server_cgroup(&self) -> Cgroup {
+        services::api_server_cgroup()
+    }
+
     /// Have the kubelet work with this threshold of memory while `play` goes on.
     pub(crate) fn with_kubelet_threshold<T>(
         &self,

@@ -38,6 +38,11 @@ const STARTS_IN: Duration = Duration::from_secs(240);
 /// What the kubelet and its volumes call, which busybox has.
 const TOOLS: [&str; 7] = ["du", "find", "ip", "mount", "nice", "stat", "umount"];
 
+/// etcd, API server, controllers and scheduler, with the test's own client. A cluster has them on other machines as a rule: here they get processor time before all others, and what memory they have is not reclaimed.
+const CONTROL_PLANE: &str = "control-plane.slice";
+/// The node's own services.
+const SYSTEM: &str = "system.slice";
+
 /// The kubelet's default.
 pub(super) const MEMORY_THRESHOLD: &str = "100Mi";
 /// With its threshold of memory for `THRESHOLD`. Those of disk and its rotation of logs are out of the way: filesystems are small here, and who is evicted is ebb's decision.
@@ -91,14 +96,14 @@ pub(super) fn prepare() -> Result<()> {
 
 /// Start the kubelet anew with another threshold of memory.
 pub(super) fn restart_kubelet(threshold: &str) -> Result<()> {
-    Cgroup::at("system.slice/kubelet.service").kill()?;
+    Cgroup::at(&format!("{SYSTEM}/kubelet.service")).kill()?;
     start_kubelet(threshold)
 }
 
 fn start_kubelet(threshold: &str) -> Result<()> {
     let configuration = KUBELET_CONFIGURATION.replace("THRESHOLD", threshold);
     fs::write(KUBELET_CONFIG, configuration).context("cannot write the kubelet's")?;
-    service("kubelet", &kubelet()).map(drop)
+    service(SYSTEM, "kubelet", &kubelet()).map(drop)
 }
 
 /// Whether this machine has controllers and a scheduler.
@@ -112,22 +117,30 @@ pub(super) fn start(api: &Api) -> Result<()> {
     if api.is_ready() {
         return Ok(());
     }
-    let mut etcd = service("etcd", &etcd())?;
+    let control_plane = Cgroup::create(CONTROL_PLANE)?;
+    control_plane.write("cpu.weight", "10000")?;
+    control_plane.write("memory.min", "max")?;
+    let mut etcd = service(CONTROL_PLANE, "etcd", &etcd())?;
     listens("etcd", &mut etcd, (LOCAL, 2379))?;
     fs::write(TOKENS, "guest,guest,guest,system:masters\n").context("cannot write the tokens")?;
-    let mut server = service("kube-apiserver", &api_server())?;
+    let mut server = service(CONTROL_PLANE, "kube-apiserver", &api_server())?;
     listens("kube-apiserver", &mut server, SERVICE)?;
     fs::write(KUBECONFIG, kubeconfig()).context("cannot write the kubeconfig")?;
-    let mut proxy = service("kubectl", &proxy())?;
+    let mut proxy = service(CONTROL_PLANE, "kubectl", &proxy())?;
     listens("kubectl", &mut proxy, (LOCAL, PORT))?;
     // It must not find a server that does not know the namespace of its leases yet.
     let ready = wait::seldom(STARTS_IN, "the API server is ready", || api.is_ready());
     ready.with_context(last_words)?;
     if has_controllers() {
-        service("kube-controller-manager", &controllers())?;
-        service("kube-scheduler", &scheduler())?;
+        service(CONTROL_PLANE, "kube-controller-manager", &controllers())?;
+        service(CONTROL_PLANE, "kube-scheduler", &scheduler())?;
     }
     start_kubelet(MEMORY_THRESHOLD)
+}
+
+/// The API server's cgroup.
+pub(super) fn api_server_cgroup() -> Cgroup {
+    Cgroup::at(&format!("{CONTROL_PLANE}/kube-apiserver.service"))
 }
 
 /// The end of each log, for whoever reads why something failed.
@@ -236,10 +249,10 @@ fn kubeconfig() -> String {
 }
 
 /// Start a service that stays when the test that starts it has ended.
-fn service(name: &str, arguments: &[String]) -> Result<Child> {
+fn service(slice: &str, name: &str, arguments: &[String]) -> Result<Child> {
     let path = format!("{LOGS}/{name}.log");
     let log = File::create(&path).with_context(|| format!("cannot create {path}"))?;
-    let cgroup = Cgroup::create(&format!("system.slice/{name}.service"))?;
+    let cgroup = Cgroup::create(&format!("{slice}/{name}.service"))?;
     let mut command = Command::new(SELF);
     command.arg("exec-in").arg(cgroup.path()).arg(program(name)).args(arguments);
     command.env_clear().env("PATH", PATH).env("HOME", DIR).stdin(Stdio::null());
