@@ -16,7 +16,7 @@ use ebb_api::wire::{
 };
 use ebb_api::{Allowed, Ask, Bound, Questions, RecordSink, Records, Server, SocketFile, Stop};
 use ebb_journal::Record;
-use ebb_policy::plan::{SkipReason, Strength, ThresholdState};
+use ebb_policy::plan::{Strength, ThresholdState};
 use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
 use ebb_policy::{History, Quantity, Signal, Snapshot, rank, spared};
 use nix::unistd::{Group, geteuid};
@@ -187,9 +187,7 @@ fn workloads(status: &WorkloadsStatus, stalls: &mut Stalls) -> ListWorkloadsResp
         let ranking = rank(seen, limits, &history, signal);
         let spared = spared(seen, limits, &history, signal);
         let skipped = |workload: &Workload| {
-            let gains_nothing =
-                || spared.contains(&workload.key).then_some(SkipReason::NothingToGain);
-            let why = untouchable(workload).or_else(gains_nothing)?;
+            let why = untouchable(workload).or_else(|| spared.get(&workload.key).cloned())?;
             Some((workload.key.clone(), why))
         };
         let skipped: BTreeMap<_, _> = seen.workloads.iter().filter_map(skipped).collect();
@@ -229,6 +227,7 @@ fn workload(line: Line) -> wire::Workload {
             Standing::Protected => wire::Standing::Protected,
             Standing::Spared => wire::Standing::Spared,
             Standing::Terminating | Standing::Victim => wire::Standing::Terminating,
+            Standing::DryRunVictim => wire::Standing::DryRunVictim,
             Standing::Finished => wire::Standing::Finished,
             Standing::Unknown => wire::Standing::Unspecified,
         }

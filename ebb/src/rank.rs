@@ -43,6 +43,9 @@ pub(super) struct Args {
 struct Skipped<'a> {
     workload: &'a WorkloadKey,
     skipped: SkipReason,
+    /// The same in words.
+    #[serde(skip)]
+    why: String,
 }
 
 /// A line of the answer.
@@ -77,7 +80,8 @@ fn tell_apart(snapshot: &Snapshot, ranking: Vec<Ranked>) -> Vec<Line<'_>> {
     let mut place = 0;
     for ranked in ranking {
         let why = workloads.get_key_value(&ranked.workload).and_then(|(key, workload)| {
-            Some(Skipped { workload: key, skipped: untouchable(workload)? })
+            let skipped = untouchable(workload)?;
+            Some(Skipped { workload: key, why: why(workload, &skipped), skipped })
         });
         match why {
             Some(why) => skipped.push(Line::Skipped(why)),
@@ -107,6 +111,22 @@ pub(super) fn untouchable(workload: &Workload) -> Option<SkipReason> {
     }
 }
 
+/// Why a workload is no candidate, in words.
+pub(super) fn why(workload: &Workload, skipped: &SkipReason) -> String {
+    match skipped {
+        // A plan counts it as if it were on its way out.
+        SkipReason::Terminating { .. } if is_dry_run_victim(workload) => {
+            "dry run: would have been evicted".to_owned()
+        }
+        skipped => reason(skipped),
+    }
+}
+
+/// Whether it would have been evicted, but for the dry run, and runs on.
+pub(super) fn is_dry_run_victim(workload: &Workload) -> bool {
+    workload.termination.is_some_and(|dying| dying.dry_run)
+}
+
 fn text(lines: &[Line<'_>]) -> String {
     let mut text = String::new();
     if !lines.iter().any(|line| matches!(line, Line::Candidate(_))) {
@@ -115,8 +135,8 @@ fn text(lines: &[Line<'_>]) -> String {
     for line in lines {
         let line = match line {
             Line::Candidate(candidate) => ranked(candidate),
-            Line::Skipped(Skipped { workload, skipped }) => {
-                format!("  -. {}  skipped: {}", workload.name, reason(skipped))
+            Line::Skipped(Skipped { workload, why, .. }) => {
+                format!("  -. {}  skipped: {why}", workload.name)
             }
         };
         text.push_str(&plain(&line));

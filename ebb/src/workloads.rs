@@ -6,8 +6,8 @@
 //! ```
 //! `--api` tells clients of them, and `ebb top --replay` makes them of a recorded decision.
 
-use super::rank::untouchable;
-use ebb_journal::text::{rank_keys, reason};
+use super::rank::{is_dry_run_victim, untouchable, why};
+use ebb_journal::text::rank_keys;
 use ebb_policy::history::Growth;
 use ebb_policy::plan::{RankKey, Ranked, SkipReason};
 use ebb_policy::snapshot::{State, Workload, WorkloadKey, WorkloadKind};
@@ -50,6 +50,8 @@ pub(super) enum Standing {
     Candidate,
     /// It is on its way out.
     Terminating,
+    /// It would have been evicted, but for the dry run.
+    DryRunVictim,
     /// It would free nothing that matters, or is spared for now.
     Spared,
     /// It is never evicted.
@@ -109,7 +111,7 @@ pub(super) fn lines(snapshot: &Snapshot, known: &Known<'_>, stalls: &Stalls) -> 
                     format!("evicted: {why}")
                 }
                 (Standing::Finished, _) => "nothing of it runs".to_owned(),
-                (_, Some(why)) => reason(why),
+                (_, Some(skipped)) => why(workload, skipped),
                 _ => placed.map(|placed| placed.reason.clone()).unwrap_or_default(),
             },
             keys: places.get(key).map(|placed| placed.keys.clone()).unwrap_or_default(),
@@ -175,6 +177,9 @@ fn standing(
     }
     match (skipped, workload.state) {
         (Some(SkipReason::Critical | SkipReason::Protected { .. }), _) => Standing::Protected,
+        (Some(SkipReason::Terminating { .. }), _) if is_dry_run_victim(workload) => {
+            Standing::DryRunVictim
+        }
         (Some(SkipReason::Terminating { .. }), _) => Standing::Terminating,
         (Some(_), _) => Standing::Spared,
         (None, _) if is_ranked => Standing::Candidate,
@@ -234,7 +239,7 @@ impl Stalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebb_policy::snapshot::{MemoryUsage, ProtectedReason, Stats};
+    use ebb_policy::snapshot::{MemoryUsage, ProtectedReason, Stats, Termination};
     use ebb_policy::{Limits, Signal, rank};
 
     fn workload(name: &str, memory: Option<u64>) -> Workload {
@@ -296,6 +301,39 @@ mod tests {
             line("/small", None, Standing::Spared, "uses nothing of what is short"),
         ];
         assert_eq!(shown(&skipped, &[large]), expected);
+    }
+
+    #[test]
+    fn who_would_have_been_evicted_but_for_the_dry_run_is_not_said_to_be_on_its_way_out() {
+        let mut snapshot = Snapshot::at(Time(1000));
+        let mut victim = workload("/victim", Some(400 << 20));
+        victim.termination = Some(Termination {
+            since: Time(500),
+            deadline: Time(9000),
+            expected_free: Some(400 << 20),
+            kill_at: None,
+            restarted: false,
+            dry_run: true,
+        });
+        snapshot.workloads = vec![victim];
+        let shown = |snapshot: &Snapshot| {
+            let known = Known {
+                growth: &[],
+                ranking: &[],
+                skipped: &BTreeMap::new(),
+                victims: &[],
+                pod_cgroups: &BTreeMap::new(),
+            };
+            let line = lines(snapshot, &known, &Stalls::default()).remove(0);
+            (line.standing, line.reason)
+        };
+        let (standing, why) = shown(&snapshot);
+        assert_eq!(standing, Standing::DryRunVictim);
+        assert_eq!(why, "dry run: would have been evicted");
+        snapshot.workloads[0].termination.as_mut().unwrap().dry_run = false;
+        let (standing, why) = shown(&snapshot);
+        assert_eq!(standing, Standing::Terminating);
+        assert_eq!(why, "terminating: what it frees is counted");
     }
 
     #[test]

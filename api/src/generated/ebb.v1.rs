@@ -571,6 +571,8 @@ pub enum Standing {
     Terminating = 4,
     /// Nothing of it runs any more.
     Finished = 5,
+    /// It would have been evicted, but for the dry run: it runs on, and what it holds counts as freed.
+    DryRunVictim = 6,
 }
 impl Standing {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -585,6 +587,7 @@ impl Standing {
             Self::Spared => "STANDING_SPARED",
             Self::Terminating => "STANDING_TERMINATING",
             Self::Finished => "STANDING_FINISHED",
+            Self::DryRunVictim => "STANDING_DRY_RUN_VICTIM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -596,6 +599,7 @@ impl Standing {
             "STANDING_SPARED" => Some(Self::Spared),
             "STANDING_TERMINATING" => Some(Self::Terminating),
             "STANDING_FINISHED" => Some(Self::Finished),
+            "STANDING_DRY_RUN_VICTIM" => Some(Self::DryRunVictim),
             _ => None,
         }
     }

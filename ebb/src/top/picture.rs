@@ -82,6 +82,7 @@ fn line(told: wire::Workload) -> Line {
         wire::Standing::Protected => Standing::Protected,
         wire::Standing::Spared => Standing::Spared,
         wire::Standing::Terminating => Standing::Terminating,
+        wire::Standing::DryRunVictim => Standing::DryRunVictim,
         wire::Standing::Finished => Standing::Finished,
         wire::Standing::Unspecified => Standing::Unknown,
     };

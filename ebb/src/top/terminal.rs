@@ -5,10 +5,11 @@ use anyhow::{Context as _, Result};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event as Input};
-use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
 };
+use ratatui::crossterm::{execute, queue};
 use ratatui::layout::{Position, Rect};
 use ratatui::{Frame, Terminal};
 use std::cell::Cell;
@@ -65,11 +66,15 @@ impl Screen {
         Ok(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Draws a screen, unless the terminal was given back already.
+    /// Draws a screen, unless the terminal was given back already. It is shown all at once, by terminals that can do that.
     pub(super) fn draw(&mut self, screen: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
         let _drawing = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         if IS_TAKEN.load(Ordering::SeqCst) {
-            self.0.draw(screen).context("cannot draw on this terminal")?;
+            let begun = queue!(stdout(), BeginSynchronizedUpdate);
+            let drawn = begun.and_then(|()| self.0.draw(screen).map(drop));
+            // Also after an error: until then the terminal shows nothing new.
+            let ended = execute!(stdout(), EndSynchronizedUpdate);
+            drawn.and(ended).context("cannot draw on this terminal")?;
         }
         Ok(())
     }
@@ -85,7 +90,8 @@ impl Drop for Screen {
 fn give_back() {
     let _drawn = (!DRAWS.get()).then(|| DRAWING.lock().unwrap_or_else(PoisonError::into_inner));
     if IS_TAKEN.swap(false, Ordering::SeqCst) {
-        let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+        // Whoever panics while it draws has not ended the update.
+        let _ = execute!(stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
 }

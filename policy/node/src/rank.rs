@@ -17,7 +17,7 @@ use crate::{
     layout::layout,
     limits::{Options, Ranking},
     observe,
-    plan::{RankKey, Ranked, Strength},
+    plan::{RankKey, Ranked, SkipReason, Strength},
     request::{Requestable, request},
     signal::Resource,
     snapshot::{FsLayout, Preference, Workload, WorkloadKey},
@@ -25,7 +25,7 @@ use crate::{
     usage::{expected_free, usage},
     worth::least_of_threshold,
 };
-use alloc::{collections::BTreeSet, vec::Vec};
+use alloc::{collections::BTreeMap, vec::Vec};
 use core::cmp::{Ordering, Reverse};
 use ebb_model::quantity::Format;
 
@@ -122,16 +122,16 @@ pub fn last_resort(
 ) -> Vec<WorkloadKey> {
     let spared = spared(snapshot, limits, history, signal);
     let ranked = rank(snapshot, limits, history, signal).into_iter().map(|ranked| ranked.workload);
-    ranked.filter(|key| !spared.contains(key)).collect()
+    ranked.filter(|key| !spared.contains_key(key)).collect()
 }
 
-/// Who is no last resort for a signal, wherever it ranks: whoever must never be ended, and who would free nothing that matters.
+/// Who is no last resort for a signal, wherever it ranks, and why: whoever must never be ended, and who would free nothing that matters.
 pub fn spared<'a>(
     snapshot: &'a Snapshot,
     limits: &Limits,
     history: &History,
     signal: Signal,
-) -> BTreeSet<&'a WorkloadKey> {
+) -> BTreeMap<&'a WorkloadKey, SkipReason> {
     let capacity = snapshot.signals.get(&signal).and_then(|seen| seen.capacity);
     let hard = limits.thresholds().iter().filter(|t| t.signal == signal);
     let hard = hard.filter(|t| t.strength() == Strength::Hard).map(|t| t.goal(capacity).ceil());
@@ -139,11 +139,22 @@ pub fn spared<'a>(
     let least = least_of_threshold(threshold, limits.options().min_freed_of_threshold);
     let layout = layout(snapshot, history.layout).ok().flatten().unwrap_or(FsLayout::Single);
     let (ranked_by, swapped) = (ranked_by(snapshot, limits, signal), Swapped::of(&snapshot.node));
-    let is_spared = |workload: &&Workload| {
-        let free = expected_free(workload, ranked_by, layout, swapped);
-        !workload.may_be_ended() || free.is_some_and(|free| free < least)
+    let spared = |workload: &'a Workload| {
+        let why = match workload.protected {
+            _ if workload.is_critical() => SkipReason::Critical,
+            Some(reason) => SkipReason::Protected { reason },
+            None => {
+                let frees = expected_free(workload, ranked_by, layout, swapped);
+                let frees = frees.filter(|frees| *frees < least)?;
+                match usage(workload, ranked_by, layout) {
+                    Some(0) => SkipReason::NothingToGain,
+                    _ => SkipReason::FreesTooLittle { frees, least },
+                }
+            }
+        };
+        Some((&workload.key, why))
     };
-    snapshot.workloads.iter().filter(is_spared).map(|workload| &workload.key).collect()
+    snapshot.workloads.iter().filter_map(spared).collect()
 }
 
 impl<'a> Candidate<'a> {
@@ -346,4 +357,40 @@ fn whole(quantity: Quantity) -> u64 {
 
 fn clamp(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RawEviction, Time, snapshot::MemoryUsage, snapshot::Stats};
+    use alloc::{string::ToString as _, vec};
+
+    #[test]
+    fn who_is_spared_for_freeing_too_little_is_not_said_to_use_nothing() {
+        let workload = |name: &str, used: u64| {
+            let memory = MemoryUsage { working_set: Some(used), ..MemoryUsage::default() };
+            let stats = Stats { memory: Some(memory), ..Stats::default() };
+            let key = WorkloadKey { name: name.to_string(), ..WorkloadKey::default() };
+            Workload { key, stats: Some(stats), ..Workload::default() }
+        };
+        // What it uses is shared with others, and stays.
+        let shares = Workload { shared_memory: Some(9 << 20), ..workload("shares", 9 << 20) };
+        let mut node = Snapshot::at(Time(1000));
+        node.workloads =
+            vec![workload("idle", 0), workload("little", 7), workload("much", 9 << 20), shares];
+        let options = Options { min_freed_of_threshold: 1, ..Options::kubelet() };
+        let raw = RawEviction { options: Some(options), ..RawEviction::default() };
+        let limits = Limits::new(&raw).unwrap();
+        let spared = spared(&node, &limits, &History::default(), Signal::MemoryAvailable);
+        let spared: Vec<_> =
+            spared.into_iter().map(|(key, why)| (key.name.as_str(), why)).collect();
+        // A hundredth of the default threshold of 100Mi.
+        let too_little = |frees| SkipReason::FreesTooLittle { frees, least: 1 << 20 };
+        let expected = [
+            ("idle", SkipReason::NothingToGain),
+            ("little", too_little(7)),
+            ("shares", too_little(0)),
+        ];
+        assert_eq!(spared, expected);
+    }
 }

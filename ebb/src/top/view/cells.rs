@@ -61,7 +61,7 @@ pub(super) struct Cell {
 pub(super) enum Fit {
     /// On the left; its end is cut off.
     Left,
-    /// On the right.
+    /// On the right; a figure of which digits were cut off would be another, and is left out.
     Right,
     /// On the left; what is in its middle is cut out, since names differ at their ends.
     Name,
@@ -122,7 +122,8 @@ pub(super) fn fitted(text: &str, room: u16, fit: Fit) -> String {
     }
     let room = usize::from(room);
     match fit {
-        Fit::Left | Fit::Right => {
+        Fit::Right => CUT.to_string(),
+        Fit::Left => {
             let mut cut = taken(text.chars(), room.saturating_sub(1));
             cut.push(CUT);
             cut
@@ -160,6 +161,7 @@ mod tests {
     fn what_is_too_long_is_cut_and_says_so_whatever_it_is_made_of() {
         assert_eq!(fitted("priority 0", 10, Fit::Left), "priority 0");
         assert_eq!(fitted("priority 10", 10, Fit::Left), "priority ~");
+        assert_eq!(fitted("12345678901", 10, Fit::Right), "~");
         assert_eq!(fitted("/system.slice/report.service", 14, Fit::Name), "/sys~t.service");
         // Each of these takes up two columns.
         assert_eq!(fitted("日本語日本語", 7, Fit::Name), "日~本語");

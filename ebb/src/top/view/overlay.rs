@@ -59,6 +59,7 @@ fn facts(line: &Line) -> Vec<(&'static str, String)> {
         Standing::Victim => "evicted by this decision",
         Standing::Candidate => "may be evicted",
         Standing::Terminating => "terminating",
+        Standing::DryRunVictim => "runs on, and counts as freed",
         Standing::Spared => "not evicted now",
         Standing::Protected => "never evicted",
         Standing::Finished => "nothing of it runs",

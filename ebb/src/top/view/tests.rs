@@ -124,7 +124,7 @@ fn busy() -> Picture {
     workloads.push(Line {
         standing: Standing::Spared,
         memory: Some(4096),
-        reason: "uses nothing of what is short".to_owned(),
+        reason: "frees too little".to_owned(),
         ..line("/system.slice/tiny.service", WorkloadKind::Cgroup, None)
     });
     Picture {

@@ -10,11 +10,13 @@ use ratatui::style::Style;
 
 const HEAD: [&str; 7] = ["SIGNAL", "KIND", "LIMIT", "AVAILABLE", "HEADROOM", "STATE", "FORECAST"];
 
-/// Columns of everything but the signal and the bar.
-const FIXED: u16 = 4 + 10 + 10 + 10 + 8 + 6;
+/// Columns of everything but the signal, the bar and the state.
+const FIXED: u16 = 4 + 10 + 10 + 8 + 6;
 /// Columns of the longest name of a signal.
 const SIGNAL: u16 = 28;
 const BAR: u16 = 34;
+/// Columns that a state is given at least.
+const STATE: u16 = 10;
 
 /// Rows that they would take up, with their head.
 pub(super) fn wanted(picture: &Picture) -> u16 {
@@ -24,10 +26,13 @@ pub(super) fn wanted(picture: &Picture) -> u16 {
 }
 
 pub(super) fn draw(picture: &Picture, area: Rect, buf: &mut Buffer, look: Look) {
-    let rest = area.width.saturating_sub(FIXED);
+    // As wide as what is in it: a time that is cut off reads as another.
+    let states = picture.thresholds().map(|threshold| cells::width(&state(threshold)));
+    let state = states.max().unwrap_or(0).max(STATE);
+    let rest = area.width.saturating_sub(FIXED + state);
     let signal = rest.saturating_sub(10).min(SIGNAL);
     let bar = rest.saturating_sub(signal).min(BAR);
-    let widths = [signal, 4, 10, 10, bar, 10, 8];
+    let widths = [signal, 4, 10, 10, bar, state, 8];
     let fits = [Fit::Name, Fit::Left, Fit::Right, Fit::Right, Fit::Left, Fit::Left, Fit::Right];
     let mut y = 0;
     let mut put = |texts: [String; 7], style: Style| {
@@ -120,10 +125,6 @@ fn style(threshold: &Threshold, look: Look) -> Style {
 
 fn row(threshold: &Threshold, bar: u16) -> [String; 7] {
     let unit = threshold.unit();
-    let state = match (threshold.state(), threshold.grace_left_ms) {
-        (ThresholdState::Grace, Some(left)) => format!("grace {} s", left / 1000),
-        (state, _) => word(state).to_owned(),
-    };
     [
         threshold.signal.clone(),
         match threshold.strength() {
@@ -133,13 +134,22 @@ fn row(threshold: &Threshold, bar: u16) -> [String; 7] {
         amount(threshold.limit, unit),
         amount(threshold.available, unit),
         headroom(threshold, bar),
-        state,
+        state(threshold),
         // Of one that is reached nothing is left to be foretold.
         match threshold.state() {
             ThresholdState::Clear => threshold.time_left_ms.map_or("-".to_owned(), soon),
             _ => "-".to_owned(),
         },
     ]
+}
+
+/// How a threshold stands, and what is left of its grace period.
+fn state(threshold: &Threshold) -> String {
+    match (threshold.state(), threshold.grace_left_ms) {
+        (ThresholdState::Grace, Some(left @ 0..100_000)) => format!("grace {} s", left / 1000),
+        (ThresholdState::Grace, Some(left)) => format!("grace {}", soon(left)),
+        (state, _) => word(state).to_owned(),
+    }
 }
 
 /// The second signal of a threshold on two.
@@ -213,6 +223,29 @@ mod tests {
         assert_eq!(bar(Some(u64::MAX), Some(u64::MAX), Some(u64::MAX)), "[#########|]");
         assert_eq!(bar(None, Some(100), Some(20)), "-");
         assert_eq!(bar(Some(1), None, Some(20)), "-");
+    }
+
+    #[test]
+    fn a_grace_period_is_told_whole_however_long_it_is() {
+        let told = |left| {
+            let state = ThresholdState::Grace.into();
+            let grace_left_ms = Some(left);
+            let threshold = Threshold { state, grace_left_ms, ..Threshold::default() };
+            let picture = Picture { thresholds: vec![threshold], ..Picture::default() };
+            let mut buf = Buffer::empty(Rect::new(0, 0, 80, 2));
+            let look = Look { has_colour: false, is_interactive: false };
+            draw(&picture, buf.area, &mut buf, look);
+            super::super::text_of(&buf).concat()
+        };
+        for (left, grace) in [
+            (27_900, " grace 27 s "),
+            (120_000, " grace 2 min "),
+            (1_200_000, " grace 20 min "),
+            (86_400_000, " grace 24 h "),
+            (359_996_399_999, " grace 99998 h "),
+        ] {
+            assert!(told(left).contains(grace), "{left}: {}", told(left));
+        }
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Columns {
         ];
         let style = match row.line.map(|line| (line.standing, line.place)) {
             Some((Standing::Victim | Standing::Terminating, _)) => look.bad(),
-            Some((Standing::Candidate, Some(1))) => look.warning(),
+            Some((Standing::DryRunVictim, _) | (Standing::Candidate, Some(1))) => look.warning(),
             Some((Standing::Candidate, _)) => Style::new(),
             Some(_) | None => look.faint(),
         };
@@ -174,6 +174,7 @@ fn place(line: &Line) -> String {
         Standing::Victim => format!("*{}", place.unwrap_or_default()),
         Standing::Candidate => place.unwrap_or_else(|| "-".to_owned()),
         Standing::Terminating => "x".to_owned(),
+        Standing::DryRunVictim => "dry".to_owned(),
         Standing::Protected => "P".to_owned(),
         Standing::Spared | Standing::Finished => "-".to_owned(),
         Standing::Unknown => "?".to_owned(),

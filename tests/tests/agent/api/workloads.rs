@@ -78,10 +78,10 @@ fn growth_and_stall_are_told_near_a_threshold_and_a_victim_is_on_its_way_out() {
     let node = served.api.runtime.block_on(served.api.client().node()).unwrap();
     let memory = node.thresholds.iter().find(|t| t.signal == "memory.available").unwrap();
     assert_eq!(memory.capacity, Some(4096 << 20));
-    // In a dry run it stays, and counts as evicted for a while.
+    // In a dry run it stays, and counts as evicted for as long as it runs.
     served.node.set_available(60);
     wait_for("the eviction", || {
-        named(&listed(&served.api), "/apps/hog").standing() == Standing::Terminating
+        named(&listed(&served.api), "/apps/hog").standing() == Standing::DryRunVictim
     });
     served.agent.stop();
 }

@@ -20,7 +20,58 @@ pub(super) struct Terminal {
     person: File,
     /// The program's end, kept open so that its settings can be read.
     program: OwnedFd,
-    screen: Arc<Mutex<vt100::Parser>>,
+    screen: Arc<Mutex<Seen>>,
+}
+
+/// Begin and end of a synchronized update.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
+/// What a person sees: no update before it is whole.
+struct Seen {
+    parser: vt100::Parser,
+    /// What was written and is not seen yet.
+    held: Vec<u8>,
+}
+
+impl Seen {
+    fn take(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        let whole = whole(&self.held);
+        self.parser.process(&self.held[..whole]);
+        self.held.drain(..whole);
+    }
+}
+
+/// How many of these bytes come before an update that is open, or may be about to open.
+fn whole(bytes: &[u8]) -> usize {
+    let find = |what: &[u8], from: usize| {
+        let at = bytes[from..].windows(what.len()).position(|found| found == what)?;
+        Some(from + at)
+    };
+    let mut whole = 0;
+    while let Some(begin) = find(BEGIN, whole) {
+        let Some(end) = find(END, begin) else { return begin };
+        whole = end + END.len();
+    }
+    let is_begun = |count: &usize| bytes[whole..].ends_with(&BEGIN[..*count]);
+    bytes.len() - (1..BEGIN.len()).rev().find(is_begun).unwrap_or(0)
+}
+
+#[test]
+fn an_update_is_seen_once_it_is_whole_however_it_is_read() {
+    let written = b"before\x1b[?2026h, within\x1b[?2026l, after\x1b[?2026h, never";
+    for size in 1..=written.len() {
+        let parser = vt100::Parser::new(some(1), some(80), 0);
+        let mut seen = Seen { parser, held: Vec::new() };
+        for bytes in written.chunks(size) {
+            seen.take(bytes);
+            let text = seen.parser.screen().contents();
+            let is_open = text.len() > "before".len() && text.len() < "before, within".len();
+            assert!(!is_open, "in pieces of {size}: {text}");
+        }
+        assert_eq!(seen.parser.screen().contents(), "before, within, after");
+    }
 }
 
 nix::ioctl_write_ptr_bad!(set_size, libc::TIOCSWINSZ, Winsize);
@@ -47,13 +98,14 @@ impl Terminal {
         // SAFETY: the function makes system calls alone, which are safe between fork and exec.
         unsafe { command.pre_exec(become_its_own) };
         let child = command.spawn().unwrap();
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(some(rows), some(columns), 0)));
+        let parser = vt100::Parser::new(some(rows), some(columns), 0);
+        let screen = Arc::new(Mutex::new(Seen { parser, held: Vec::new() }));
         let person = File::from(pty.master);
         let (mut read, seen) = (person.try_clone().unwrap(), Arc::clone(&screen));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = read.read(&mut bytes) {
-                seen.lock().unwrap().process(&bytes[..count]);
+                seen.lock().unwrap().take(&bytes[..count]);
             }
         });
         Self { child, person, program: pty.slave, screen }
@@ -73,7 +125,7 @@ impl Terminal {
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
-        look(self.screen.lock().unwrap().screen())
+        look(self.screen.lock().unwrap().parser.screen())
     }
 
     /// Waits until the screen is as it should be.
@@ -95,7 +147,7 @@ impl Terminal {
     }
 
     pub(super) fn resize(&self, columns: u16, rows: u16) {
-        self.screen.lock().unwrap().screen_mut().set_size(some(rows), some(columns));
+        self.screen.lock().unwrap().parser.screen_mut().set_size(some(rows), some(columns));
         let size = size(columns, rows);
         // SAFETY: the descriptor is open, and the structure lives through the call.
         unsafe { set_size(self.person.as_raw_fd(), &raw const size) }.unwrap();
