@@ -46,7 +46,7 @@ pub async fn run(
     let server = match config.listen {
         None => None,
         Some(at) => {
-            let listener = tokio::net::TcpListener::bind(at).await;
+            let listener = ebb_http::listen(at).and_then(tokio::net::TcpListener::from_std);
             let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
             let (status, api) = (Arc::clone(&status), api.clone());
             Some(tokio::spawn(ebb_http::serve(listener, move |path| {

@@ -41,8 +41,8 @@ pub(super) struct Args {
     /// The namespace of the Lease `ebb-controller`, by which one of several controllers acts.
     #[arg(long, value_name = "NS", default_value = "kube-system")]
     lease_namespace: String,
-    /// Serve /livez, /readyz and /metrics there, as in 0.0.0.0:8080.
-    #[arg(long, value_name = "ADDR", value_parser = super::listen::address)]
+    /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080, or :8080 for every address of this host.
+    #[arg(long, value_name = "ADDR", value_parser = ebb_http::address)]
     listen: Option<SocketAddr>,
     /// Form of the records.
     #[arg(short, long, value_enum, default_value_t)]

@@ -11,18 +11,9 @@ use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// Reads an address as `--listen` takes it.
-pub(super) fn address(text: &str) -> anyhow::Result<SocketAddr> {
-    text.parse().map_err(|_| anyhow!("give an address with a port, as in 127.0.0.1:8080"))
-}
-
 /// Takes the address, while privileges are there for a port below 1024.
 pub(super) fn take(at: SocketAddr) -> Result<TcpListener, Failure> {
-    let taken = TcpListener::bind(at).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    taken.map_err(|error| Failure::Input(anyhow!("--listen {at}: {error}")))
+    ebb_http::listen(at).map_err(|error| Failure::Input(anyhow!("--listen {at}: {error}")))
 }
 
 /// Serves there for as long as the process lives.
@@ -92,12 +83,6 @@ fn resident() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_without_a_port_is_refused() {
-        assert!(address("127.0.0.1").is_err() && address(":8080").is_err());
-        assert!(address("[::]:8080").is_ok());
-    }
 
     #[test]
     fn what_the_process_costs_is_known() {

@@ -61,8 +61,8 @@ pub(super) struct Args {
     /// Form of the records on standard output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080. Nothing of workloads is shown but counts.
-    #[arg(long, value_name = "ADDR", value_parser = listen::address)]
+    /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080, or :8080 for every address of this host. Nothing of workloads is shown but counts.
+    #[arg(long, value_name = "ADDR", value_parser = ebb_http::address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     api: ApiArgs,

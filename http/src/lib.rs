@@ -9,6 +9,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -20,6 +22,35 @@ const CONNECTIONS: usize = 64;
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long a connection may last, whatever it does: a scraper makes another.
 const CONNECTION: Duration = Duration::from_secs(300);
+
+/// Reads an address to listen on: `ADDRESS:PORT`, or `:PORT` for every address of this host.
+///
+/// # Errors
+/// What would be right, where it is neither.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let everywhere = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    everywhere
+        .map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+        .or_else(|| text.parse().ok())
+        .ok_or_else(|| "give an address with a port, as in 127.0.0.1:8080, or :8080".to_owned())
+}
+
+/// Takes an address, ready to be served by tokio. `[::]` takes those of IPv4 too, and those alone on a host without IPv6.
+///
+/// # Errors
+/// Where the address is taken, is not this host's, or may not be had.
+pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(at).or_else(|error| {
+        let is_everywhere = at.ip() == Ipv6Addr::UNSPECIFIED;
+        // The port is taken: that says more than what IPv4 alone would answer.
+        if !is_everywhere || error.kind() == io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
+        std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, at.port()))
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
 
 /// An answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,4 +123,20 @@ fn response(answer: Answer) -> Response<Full<Bytes>> {
     *response.status_mut() = answer.code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port_and_may_be_all_of_this_host() {
+        assert!(address("127.0.0.1").is_err() && address(":").is_err() && address(":x").is_err());
+        assert_eq!(address(":8080"), Ok("[::]:8080".parse().unwrap()));
+        let listener = listen(address(":0").unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let taken = listen(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
 }
