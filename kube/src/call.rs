@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// Bytes of an error that are read: whatever stands before the API server may go on for ever.
+const LARGEST_ERROR: usize = 64 << 10;
+
 /// How long a call may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -119,9 +122,18 @@ impl Api {
         let code = response.status().as_u16();
         let retry_after = response.headers().get("retry-after");
         let retry_after = retry_after.and_then(|v| v.to_str().ok()?.parse().ok());
-        let body = timeout(deadline, response.into_body().collect()).await;
-        let body = body.ok().and_then(Result::ok).map(|b| b.to_bytes()).unwrap_or_default();
-        Err(Failure::of(code, &body, retry_after))
+        let mut said = Vec::new();
+        let mut body = response.into_body();
+        let read = async {
+            while said.len() < LARGEST_ERROR
+                && let Some(Ok(frame)) = body.frame().await
+            {
+                said.extend_from_slice(&frame.into_data().unwrap_or_default());
+            }
+        };
+        // What has come by then says what it can.
+        let _ = timeout(deadline, read).await;
+        Err(Failure::of(code, &said, retry_after))
     }
 
     /// A good answer's body.

@@ -25,6 +25,8 @@ pub enum Failure {
         retry_after: Option<Duration>,
         /// It is a disruption budget that refuses.
         by_budget: bool,
+        /// A precondition on the UID was not met.
+        other_uid: bool,
     },
     /// The answer was not what was asked for.
     #[error("answer not understood: {0}")]
@@ -68,7 +70,11 @@ struct Details {
 struct Cause {
     /// Its kind, in spite of the name.
     reason: String,
+    field: String,
 }
+
+/// Characters of a message that are kept.
+const LONGEST_MESSAGE: usize = 1000;
 
 /// The longest wait that an API server is granted: whatever stands before it may answer any number.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -80,15 +86,21 @@ impl Failure {
             message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
             ..Status::default()
         });
+        // A deletion and an eviction are answered by 409: "Precondition failed: UID in precondition: …" (`Preconditions.Check` in apiserver's `storage`) or "the UID in the precondition …" (`BeforeDelete` in its `registry/rest`); a patch by 422 about that field. Names of objects, which messages quote, have neither spaces nor colons.
+        let said = ["UID in precondition", "UID in the precondition", "metadata.uid: "];
+        let other_uid = said.iter().any(|said| status.message.contains(said))
+            || status.details.causes.iter().any(|cause| cause.field == "metadata.uid");
         // What the stream of a watch says has its code in the object alone.
         let code = if code == 200 { status.code } else { code };
         let retry_after = retry_after.or(status.details.retry_after_seconds);
         Self::Status {
             code,
-            message: status.message,
+            // Whatever stands before the API server may say as much as it likes, and records show it.
+            message: status.message.chars().take(LONGEST_MESSAGE).collect(),
             name: status.details.name.filter(|name| !name.is_empty()),
             retry_after: retry_after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT)),
             by_budget: status.details.causes.iter().any(|cause| cause.reason == BUDGET),
+            other_uid,
         }
     }
 
@@ -129,7 +141,7 @@ impl Failure {
 
     /// Whether a precondition on the UID was not met: another object has the name by now. A deletion is answered by 409, a patch by 422.
     pub(crate) fn is_about_uid(&self) -> bool {
-        matches!(self, Self::Status { message, .. } if message.contains("UID") || message.contains("uid"))
+        matches!(self, Self::Status { other_uid: true, .. })
     }
 
     /// Whether the object of this name is not there: a 404 that does not name it is about its resource, and proves nothing.
@@ -188,6 +200,19 @@ mod tests {
             !Failure::of(429, b"Too many requests, please try again later.", Some(1))
                 .is_by_budget()
         );
+    }
+
+    /// As kube-apiserver 1.20.2 answers; messages quote names, and a name may be anything.
+    #[test]
+    fn another_uid_is_told_from_a_name_that_has_it_in_it() {
+        let other = br#"{"kind":"Status","code":409,"reason":"Conflict","message":"Operation cannot be fulfilled on pods \"web\": Precondition failed: UID in precondition: a, UID in object meta: b"}"#;
+        assert!(Failure::of(409, other, None).is_about_uid());
+        let deleted = br#"{"kind":"Status","code":409,"message":"Operation cannot be fulfilled on pods \"web\": the UID in the precondition (a) does not match the UID in record (b). The object might have been deleted and then recreated"}"#;
+        assert!(Failure::of(409, deleted, None).is_about_uid());
+        let patched = br#"{"kind":"Status","code":422,"reason":"Invalid","details":{"causes":[{"reason":"FieldValueInvalid","field":"metadata.uid"}]}}"#;
+        assert!(Failure::of(422, patched, None).is_about_uid());
+        let budget = br#"{"kind":"Status","code":409,"reason":"Conflict","message":"Operation cannot be fulfilled on poddisruptionbudgets.policy \"druid-broker\": the object has been modified"}"#;
+        assert!(!Failure::of(409, budget, None).is_about_uid());
     }
 
     #[test]

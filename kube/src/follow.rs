@@ -56,6 +56,7 @@ pub async fn follow<T, U>(
         version: None,
         broken: None,
         failures: 0,
+        too_old: 0,
     };
     while follow.step().await.is_ok() {}
 }
@@ -74,6 +75,8 @@ struct Follow<'a, T, U, R, W> {
     /// Since when it fails, and whether that was told.
     broken: Option<(Instant, bool)>,
     failures: u32,
+    /// How often in a row a version was too old that had just been listed, or nearly.
+    too_old: u32,
 }
 
 /// A list whose objects are yet to be read.
@@ -101,8 +104,10 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
             Ok(()) => Ok(()),
             Err(failure) if failure.code() == Some(410) => {
                 self.version = None;
-                // Nor is a server asked in a loop that calls every version old.
-                self.wait(backoff(self.failures, LONGEST_PAUSE)).await
+                // Nor is a server asked in a loop that calls every version old: lists succeed in between.
+                let pause = backoff(self.too_old, LONGEST_PAUSE);
+                self.too_old = self.too_old.saturating_add(1);
+                self.wait(pause).await
             }
             Err(failure) if failure.code() == Some(404) && self.place + 1 < self.paths.len() => {
                 (self.place, self.version) = (self.place + 1, None);
@@ -188,8 +193,12 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
         let mut stream = Lines::of(body, seconds);
         while let Some(lines) = stream.next(&self.out).await? {
             match lines.and_then(|lines| self.take(&lines, &mut stream.has_bookmarks)) {
-                Ok(false) => {}
-                Ok(true) => self.tell_all().await?,
+                Ok(has_changed) => {
+                    self.too_old = 0;
+                    if has_changed {
+                        self.tell_all().await?;
+                    }
+                }
                 Err(failure) => return Ok(Err(failure)),
             }
         }

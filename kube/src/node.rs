@@ -133,7 +133,7 @@ impl Api {
             status = json!({ "phase": phase, "reason": reason, "message": message });
         }
         if let Some(condition) = &to.condition {
-            status["conditions"] = json!([self::condition(condition)]);
+            status["conditions"] = json!([self::condition(condition, crate::time::now())]);
         }
         let patch = json!({ "metadata": { "uid": pod.uid }, "status": status });
         let call = Call {
@@ -209,7 +209,7 @@ impl Api {
         }
     }
 
-    /// Sets conditions of a Node; others stay as they are.
+    /// Sets conditions of a Node that have changed at `since`; others stay as they are.
     ///
     /// # Errors
     /// They were not set.
@@ -217,8 +217,9 @@ impl Api {
         &self,
         node: &str,
         conditions: &[Condition],
+        since: Time,
     ) -> Result<(), Failure> {
-        let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+        let conditions: Vec<Value> = conditions.iter().map(|of| condition(of, since)).collect();
         let patch = json!({ "status": { "conditions": conditions } });
         let path = format!("/api/v1/nodes/{node}/status");
         let call = Call {
@@ -271,11 +272,11 @@ fn options(pod: &PodRef, grace: u64) -> Value {
     })
 }
 
-fn condition(of: &Condition) -> Value {
-    let now = whole_seconds(crate::time::now());
+fn condition(of: &Condition, since: Time) -> Value {
+    let since = whole_seconds(since);
     json!({
         "type": of.of, "status": if of.status { "True" } else { "False" },
-        "reason": of.reason, "message": of.message, "lastTransitionTime": now,
+        "reason": of.reason, "message": of.message, "lastTransitionTime": since,
     })
 }
 

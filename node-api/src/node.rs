@@ -1,5 +1,6 @@
 //! The Node: which of ebb's conditions and taints it has, and which it is to have.
 
+use crate::tell::may_pass;
 use crate::words::{self, TAINTS};
 use ebb_kube::{About, Api, Failure, NodeTaints, Time};
 use ebb_policy::plan::NodeCondition;
@@ -16,6 +17,8 @@ pub(crate) struct NodeSeen {
     pub(crate) uid: String,
     /// Its taints.
     pub(crate) taints: NodeTaints,
+    /// ebb's conditions, those that it has.
+    pub(crate) conditions: States,
 }
 
 impl NodeSeen {
@@ -26,8 +29,21 @@ impl NodeSeen {
             name: at("/metadata/name").to_owned(),
             uid: at("/metadata/uid").to_owned(),
             taints: NodeTaints::read(object),
+            conditions: conditions_of(object),
         }
     }
+}
+
+/// Which of ebb's conditions a Node has, and whether each holds.
+fn conditions_of(object: &Value) -> States {
+    let all = object.pointer("/status/conditions").and_then(Value::as_array);
+    let status = |of: NodeConditionType| {
+        let own = all?.iter().find(|one| {
+            one.get("type").and_then(Value::as_str) == Some(words::condition_type(of))
+        })?;
+        Some((of, own.get("status")? == "True"))
+    };
+    TAINTS.iter().filter_map(|(of, _)| status(*of)).collect()
 }
 
 /// Conditions, and whether each holds.
@@ -37,6 +53,8 @@ pub(crate) type States = Vec<(NodeConditionType, bool)>;
 #[derive(Debug)]
 pub(crate) struct Saying {
     wanted: Vec<NodeCondition>,
+    /// When that was wanted first: however often it is tried, the change was then.
+    since: Time,
     before: States,
     has_taints: bool,
 }
@@ -45,6 +63,7 @@ pub(crate) struct Saying {
 #[derive(Debug)]
 pub(crate) struct NodeWord {
     wanted: Vec<NodeCondition>,
+    since: Time,
     said: Option<States>,
     /// Without taints, where the operator does not want any.
     has_taints: bool,
@@ -52,11 +71,12 @@ pub(crate) struct NodeWord {
 
 impl NodeWord {
     pub(crate) fn new(has_taints: bool) -> Self {
-        Self { wanted: Vec::new(), said: None, has_taints }
+        Self { wanted: Vec::new(), since: Time(0), said: None, has_taints }
     }
 
-    pub(crate) fn want(&mut self, conditions: Vec<NodeCondition>) {
+    pub(crate) fn want(&mut self, conditions: Vec<NodeCondition>, now: Time) {
         self.wanted = conditions;
+        self.since = now;
     }
 
     /// Whether there is something to say.
@@ -69,10 +89,11 @@ impl NodeWord {
         self.said = None;
     }
 
-    /// What there is to say now.
-    pub(crate) fn to_say(&self) -> Saying {
-        let before = self.said.clone().unwrap_or_default();
-        Saying { wanted: self.wanted.clone(), before, has_taints: self.has_taints }
+    /// What there is to say now of a Node; what an earlier run said of it is there to see.
+    pub(crate) fn to_say(&self, node: &NodeSeen) -> Saying {
+        let before = self.said.as_ref().unwrap_or(&node.conditions).clone();
+        let Self { since, has_taints, .. } = *self;
+        Saying { wanted: self.wanted.clone(), since, before, has_taints }
     }
 
     /// Notes that the Node says this.
@@ -82,7 +103,7 @@ impl NodeWord {
 }
 
 impl Saying {
-    /// Says it, and lets `tainted` know when the taints are there. A taint comes before everything else, because a scheduler is at work meanwhile; it goes last, when the condition says why.
+    /// Says it, and lets `tainted` know when the taints are there; gives what the Node says now, and why an Event about it was refused for good. A taint comes before everything else, because a scheduler is at work meanwhile; it goes last, when the condition says why.
     ///
     /// # Errors
     /// What of it the API server did not take; the rest was said all the same.
@@ -90,29 +111,41 @@ impl Saying {
         self,
         api: &Api,
         node: &NodeSeen,
-        now: Time,
         tainted: &watch::Sender<bool>,
-    ) -> Result<States, Failure> {
+    ) -> Result<(States, Option<Failure>), Failure> {
         let states = states(&self.wanted);
-        let conditions: Vec<_> = self.wanted.iter().map(words::condition).collect();
+        // What stays as it was keeps the time of its last transition.
+        let changed = |of: &&NodeCondition| !self.before.contains(&(of.condition_type, of.status));
+        let changed: Vec<_> = self.wanted.iter().filter(changed).map(words::condition).collect();
+        let set_conditions = async || {
+            if changed.is_empty() {
+                return Ok(());
+            }
+            api.set_node_conditions(&node.name, &changed, self.since).await
+        };
         let wanted = if self.has_taints { states.as_slice() } else { &[] };
         if states.iter().any(|(_, holds)| *holds) {
             let given = set_taints(api, node, &node.taints, wanted).await;
             tainted.send_replace(true);
-            api.set_node_conditions(&node.name, &conditions).await.and(given)?;
+            set_conditions().await.and(given)?;
         } else {
-            let said = api.set_node_conditions(&node.name, &conditions).await;
+            let said = set_conditions().await;
             // The conditions have just changed the Node: as it was seen it is no more.
             set_taints(api, node, &NodeTaints::default(), wanted).await.and(said)?;
         }
+        let mut refused = None;
         for (condition, (of, holds)) in self.wanted.iter().zip(&states) {
             let held = self.before.iter().any(|(kind, held)| kind == of && *held);
             if held != *holds {
-                let event = words::node_event(condition, &node.name, now);
-                api.write_event(About::Node(&node.name, &node.uid), &event).await?;
+                let event = words::node_event(condition, &node.name, self.since);
+                match api.write_event(About::Node(&node.name, &node.uid), &event).await {
+                    Ok(()) => {}
+                    Err(failure) if may_pass(&failure) => return Err(failure),
+                    Err(failure) => refused = Some(failure),
+                }
             }
         }
-        Ok(states)
+        Ok((states, refused))
     }
 }
 

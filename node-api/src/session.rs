@@ -123,7 +123,7 @@ struct Attempt {
 /// What became of a change of what a Node, by its UID, says.
 struct Said {
     node: String,
-    result: Result<States, Failure>,
+    result: Result<(States, Option<Failure>), Failure>,
 }
 
 struct Session {
@@ -267,7 +267,9 @@ impl Session {
                     death.send_replace(true);
                 }
             }
-            Order::Conditions(conditions) => self.word.want(conditions),
+            Order::Conditions(conditions) => {
+                self.word.want(conditions, Time(self.clock.unix_ms(Boot::now())));
+            }
             Order::Stop(_) => {}
         }
     }
@@ -451,13 +453,12 @@ impl Session {
         if self.saying.is_some() || self.word_at.is_some() {
             return;
         }
-        let now = Time(self.clock.unix_ms(Boot::now()));
         let api = self.api.after_deadlines(self.word_failed);
-        let (saying, said) = (self.word.to_say(), self.said.clone());
+        let (saying, said) = (self.word.to_say(&node), self.said.clone());
         let tainted = self.is_tainted.clone();
         tainted.send_replace(false);
         self.saying = Some(tokio::spawn(async move {
-            let result = saying.say(&api, &node, now, &tainted).await;
+            let result = saying.say(&api, &node, &tainted).await;
             let _ = said.send(Said { node: node.uid.clone(), result }).await;
         }));
     }
@@ -466,9 +467,13 @@ impl Session {
         self.saying = None;
         self.is_tainted.send_replace(true);
         match said.result {
-            Ok(states) => {
+            Ok((states, refused)) => {
                 self.word_failed = 0;
                 self.troubles.remove("conditions");
+                if let Some(failure) = refused {
+                    let what = format!("Events about the Node are not written: {failure}");
+                    self.tell_trouble("events of the Node", what).await;
+                }
                 // Of a Node that was replaced meanwhile nothing is known.
                 if self.node.as_ref().is_some_and(|node| node.uid == said.node) {
                     self.word.note_said(states);
@@ -488,7 +493,7 @@ impl Session {
 
     async fn stop(&mut self) {
         // Nothing is said of the Node any more.
-        self.word.want(Vec::new());
+        self.word.want(Vec::new(), Time(0));
         if let Some(saying) = self.saying.take() {
             // It must not put back what is taken away here.
             saying.abort();

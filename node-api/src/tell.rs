@@ -3,7 +3,7 @@
 use crate::words;
 use ebb_agent::cluster::{ClusterNews, Eviction};
 use ebb_kube::{About, Api, Failure, PodRef, backoff, pause_of};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
@@ -22,6 +22,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that an API server with too much to do is granted: the node is short of something meanwhile.
 const LONGEST_WANTED: Duration = Duration::from_secs(5);
 
+/// How long an eviction that was not told yet is worth a deletion.
+const LATE: Duration = Duration::from_secs(3600);
+
 /// Why telling stopped: it is to be gone on with later.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
@@ -36,12 +39,18 @@ fn pod_of(eviction: &Eviction) -> PodRef {
     PodRef { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() }
 }
 
-/// Whether the same call may succeed later.
+/// Whether the same call may succeed later. A conflict that is not about the pod's UID is of others who write at the same time.
 pub(crate) fn may_pass(failure: &Failure) -> bool {
     match failure.code() {
         None => true,
-        Some(code) => matches!(code, 401 | 408 | 429) || code >= 500,
+        Some(code) => matches!(code, 401 | 408 | 409 | 429) || code >= 500,
     }
+}
+
+/// Whether so much time has passed since the decision that what runs under the pod's UID now, if anything does, is not what was evicted: only the Event is written then.
+fn is_late(eviction: &Eviction) -> bool {
+    let decided = UNIX_EPOCH + Duration::from_millis(eviction.at);
+    decided.elapsed().is_ok_and(|age| age > LATE)
 }
 
 /// Tells of an eviction, all three steps; `is_dead` says that nothing of the pod runs any more. The loop hears of the deletion as soon as it is taken.
@@ -57,7 +66,7 @@ pub(crate) async fn tell(
     let mut was_gone = false;
     let mut is_kept = false;
     let status = words::status(eviction, is_dead);
-    let is_deleting = eviction.is_deleting;
+    let is_deleting = eviction.is_deleting || is_late(eviction);
     if !is_deleting && (status.phase.is_some() || status.condition.is_some()) {
         match api.set_pod_status(&pod, &status).await {
             Ok(()) => {}
@@ -83,7 +92,8 @@ pub(crate) async fn tell(
             }
         }
     }
-    if !is_kept {
+    // One that is being deleted was told of when that was taken.
+    if !(is_kept || is_deleting) {
         // It fails only when the loop has ended.
         let _ = news.send(ClusterNews::Deleted(eviction.uid.clone())).await;
     }
@@ -139,6 +149,8 @@ pub(crate) async fn evict(api: &Api, eviction: &Eviction) -> Asked {
                 sleep(pause_of(wanted, attempts, LONGEST_PAUSE)).await;
                 attempts += 1;
             }
+            // Many nodes evict under one budget at the same time: it refuses for now, and is not passed over.
+            Err(failure) if failure.code() == Some(409) => return Asked::Refused(failure),
             Err(failure) => return Asked::Failed(failure),
         }
     }
@@ -170,7 +182,7 @@ mod tests {
             message: "low".to_owned(),
             condition: true,
             annotations: Vec::new(),
-            at: 1,
+            at: u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap(),
             is_deleting: false,
         };
         (server, api, eviction)
@@ -196,6 +208,39 @@ mod tests {
             let told = inbox.try_recv();
             assert_eq!(told.is_err(), is_forbidden, "{told:?}");
         }
+    }
+
+    /// Weeks may have passed since another run wrote down what it could not tell: what runs under the UID now was not evicted.
+    #[tokio::test]
+    async fn an_eviction_of_long_ago_is_told_and_deletes_nobody() {
+        let (server, api, eviction) = set_up().await;
+        let long_ago = Eviction { at: eviction.at - 2 * 3_600_000, ..eviction };
+        let (news, mut inbox) = mpsc::channel(4);
+        tell(&api, "n", &long_ago, false, &news).await.unwrap();
+        assert!(inbox.try_recv().is_err(), "nothing was deleted");
+        assert_eq!(server.uid_of("ns", "p").as_deref(), Some("u"));
+        let methods: Vec<String> = server.requests().into_iter().map(|r| r.method).collect();
+        assert_eq!(methods, ["POST"]);
+    }
+
+    /// Its containers have their grace, and what of it was started since may be all of it.
+    #[tokio::test]
+    async fn whose_event_alone_is_left_is_not_told_of_as_deleted_again() {
+        let (_server, api, eviction) = set_up().await;
+        let rest = Eviction { is_deleting: true, ..eviction };
+        let (news, mut inbox) = mpsc::channel(4);
+        tell(&api, "n", &rest, false, &news).await.unwrap();
+        assert!(inbox.try_recv().is_err());
+    }
+
+    /// Many nodes evict what one budget covers.
+    #[tokio::test]
+    async fn a_budget_that_others_write_is_not_passed_over() {
+        let (server, api, eviction) = set_up().await;
+        server.on_request(|_| Some(Fault::Refused(409, None)));
+        let asked = evict(&api, &eviction).await;
+        assert!(matches!(asked, Asked::Refused(_)));
+        assert_eq!(server.requests().len(), 3, "asked again twice");
     }
 
     /// A kubelet that has no time would keep its object for half a minute.

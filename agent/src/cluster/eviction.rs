@@ -50,15 +50,15 @@ pub struct Told {
 }
 
 impl Eviction {
-    /// What is told of an eviction that was decided at `at`, in milliseconds since the Unix epoch.
-    pub(crate) fn of(evict: &Evict, pod: &PodObject, at: u64) -> Self {
+    /// What is told of an eviction with `grace` that was decided at `at`, in milliseconds since the Unix epoch.
+    pub(crate) fn of(evict: &Evict, pod: &PodObject, grace: Duration, at: u64) -> Self {
         let annotations = &evict.event.annotations;
         Self {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.uid.clone(),
-            // The kubelet has killed it by then, or does so at once.
-            grace: 1,
+            // Whoever has no time is killed by then. The kubelet cuts the grace short that the runtime gives to all others, if it is told of less.
+            grace: grace.as_secs().max(1),
             reason: evict.reason.clone(),
             message: evict.message.clone(),
             condition: evict.condition.is_some(),

@@ -2,6 +2,7 @@
 
 use crate::config::Contract;
 use crate::sense::manifests;
+use ebb_model::class_priority;
 use ebb_policy::snapshot::{DisruptionBudget, OwnerRef, Preference, ProtectedReason, Workload};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,6 +13,12 @@ const EVICT: &str = "ebb.dev/evict";
 
 /// Its value that protects the pod, in the namespaces where the configuration says so.
 const NEVER: &str = "never";
+
+/// Its value that puts the pod behind its equals, in the namespaces where the configuration says so.
+const AVOID: &str = "avoid";
+
+/// As much of a value that makes no sense as a record shows: whoever may change the pod may write what they like.
+const SHOWN: usize = 64;
 
 /// Set by the kubelet on the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -62,9 +69,16 @@ impl NodePod {
         let mut workload = match manifests::pod_of(object) {
             Ok(pod) => Workload::from(&pod),
             Err(problem) => {
-                // It runs all the same: it is ranked by what the runtime tells of it.
+                // It runs all the same: what it uses is told by the runtime, and its priority, which may make it critical, does not go with a field beside it.
                 problems.push(format!("pod {full} of the API server: {problem:#}"));
-                let mut workload = Workload::default();
+                let mut workload = Workload {
+                    priority: priority(object),
+                    priority_class: object
+                        .pointer("/spec/priorityClassName")
+                        .and_then(Value::as_str)
+                        .map(str::to_owned),
+                    ..Workload::default()
+                };
                 workload.key.name.clone_from(&full);
                 workload.key.uid = Some(annotation(MIRROR).unwrap_or(&reference.uid).to_owned());
                 workload
@@ -76,10 +90,11 @@ impl NodePod {
         workload.preference = match asked {
             None | Some(NEVER) => Preference::Neutral,
             Some("prefer") => Preference::Prefer,
-            Some("avoid") => Preference::Avoid,
+            Some(AVOID) => Preference::Avoid,
             Some(other) => {
                 problems.push(format!(
-                    "pod {full}: metadata.annotations[{EVICT:?}] = {other:?}: it counts as absent; write prefer or avoid, or never where the configuration honours it"
+                    "pod {full}: metadata.annotations[{EVICT:?}] = {:?}: it counts as absent; write prefer or avoid, or never where the configuration honours it",
+                    shown(other)
                 ));
                 Preference::Neutral
             }
@@ -98,9 +113,16 @@ impl NodePod {
     /// What is wrong with what it says, for people, where this is honoured.
     pub fn problems<'a>(&'a self, contract: &Contract) -> impl Iterator<Item = String> + use<'a> {
         let PodObject { namespace, name, .. } = &self.object;
-        let in_vain = self.asks_never && !contract.honours_never(namespace);
-        let in_vain = in_vain.then(|| format!(
-            "pod {namespace}/{name}: metadata.annotations[{EVICT:?}] = {NEVER:?}: it counts as absent; it is honoured only in namespaces that `evictNeverIn` lists in ebb's configuration"
+        let avoids = self.workload.preference == Preference::Avoid;
+        let in_vain = if self.asks_never && !contract.honours_never(namespace) {
+            Some((NEVER, "evictNeverIn"))
+        } else if avoids && !contract.honours_avoid(namespace) {
+            Some((AVOID, "evictAvoidIn"))
+        } else {
+            None
+        };
+        let in_vain = in_vain.map(|(value, option)| format!(
+            "pod {namespace}/{name}: metadata.annotations[{EVICT:?}] = {value:?}: it counts as absent; it is honoured only in namespaces that `{option}` lists in ebb's configuration"
         ));
         self.problems.iter().cloned().chain(in_vain)
     }
@@ -116,6 +138,12 @@ impl NodePod {
         if self.asks_never && contract.honours_never(&self.object.namespace) {
             workload.protected = Some(ProtectedReason::Annotated);
         }
+        // Its equals would pay for it: a leak whose author asks for that is not to outlive them.
+        if workload.preference == Preference::Avoid
+            && !contract.honours_avoid(&self.object.namespace)
+        {
+            workload.preference = Preference::Neutral;
+        }
         let own = budgets.filter(|budget| budget.covers(self));
         let tightest = own.min_by_key(|budget| (budget.disruptions_allowed, &budget.name));
         workload.disruption_budget = tightest.map(|budget| DisruptionBudget {
@@ -123,6 +151,21 @@ impl NodePod {
             disruptions_allowed: budget.disruptions_allowed,
         });
         workload
+    }
+}
+
+/// The priority that the API server has given a pod, which a mistake in another field does not change.
+fn priority(object: &Value) -> Option<i32> {
+    let given = object.pointer("/spec/priority").and_then(Value::as_i64);
+    let of_class = || class_priority(object.pointer("/spec/priorityClassName")?.as_str()?);
+    given.and_then(|given| i32::try_from(given).ok()).or_else(of_class)
+}
+
+/// The beginning of a text that anybody may have written.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 
@@ -249,7 +292,7 @@ mod tests {
             { "kind": "Node", "name": "n", "uid": "n" },
             { "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true },
         ]);
-        let pod = pod(json!({ "ownerReferences": owners, "annotations": { EVICT: "avoid" } }));
+        let pod = pod(json!({ "ownerReferences": owners, "annotations": { EVICT: AVOID } }));
         let workload = &pod.workload;
         assert_eq!((workload.key.name.as_str(), workload.priority), ("shop/web", Some(7)));
         assert_eq!(workload.containers[0].requests.memory.unwrap().to_string(), "1Gi");
@@ -298,7 +341,7 @@ mod tests {
         let pod = pod(json!({ "annotations": { EVICT: NEVER } }));
         let under = |listed: &[&str]| {
             let evict_never_in = listed.iter().map(|name| (*name).to_owned()).collect();
-            let contract = Contract { evict_never_in };
+            let contract = Contract { evict_never_in, ..Contract::default() };
             let protected = pod.with_budgets([].iter(), &contract).protected;
             (protected, pod.problems(&contract).collect::<Vec<_>>())
         };
@@ -313,6 +356,46 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[test]
+    fn avoid_puts_a_pod_behind_its_equals_only_where_the_operator_honours_it() {
+        let pod = pod(json!({ "annotations": { EVICT: AVOID } }));
+        let under = |listed: &[&str]| {
+            let evict_avoid_in = listed.iter().map(|name| (*name).to_owned()).collect();
+            let contract = Contract { evict_avoid_in, ..Contract::default() };
+            let preference = pod.with_budgets([].iter(), &contract).preference;
+            (preference, pod.problems(&contract).count())
+        };
+        assert_eq!(under(&["shop"]), (Preference::Avoid, 0));
+        assert_eq!(under(&["shops"]), (Preference::Neutral, 1));
+    }
+
+    #[test]
+    fn a_field_that_makes_no_sense_does_not_cost_a_pod_its_priority() {
+        let object = json!({
+            "metadata": { "namespace": "kube-system", "name": "cni", "uid": "u" },
+            "spec": {
+                "priority": 2_000_001_000, "terminationGracePeriodSeconds": "soon",
+                "containers": [{ "name": "main" }],
+            },
+        });
+        let pod = NodePod::read(&object);
+        assert_eq!(pod.problems.len(), 1);
+        assert!(pod.workload.is_critical());
+        let mut negative = object.clone();
+        negative["spec"]["terminationGracePeriodSeconds"] = json!(-1);
+        let pod = NodePod::read(&negative);
+        assert_eq!(
+            (pod.workload.termination_grace.map(|grace| grace.0), pod.problems),
+            (Some(1), vec![])
+        );
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_shown() {
+        let pod = pod(json!({ "annotations": { EVICT: "é".repeat(100_000) } }));
+        assert!(pod.problems[0].len() < 400 && pod.problems[0].contains('…'));
     }
 
     fn budget(selector: Value, allowed: u64) -> Arc<Budget> {

@@ -70,9 +70,15 @@ impl Config {
         let flags = fed_by.into_iter().filter(|(_, is_on, _)| *is_on).map(|(key, _, what)| {
             error(key, "true".to_owned(), what, "; `ebb plan` obeys it where the snapshot says so")
         });
-        let never_in = &self.contract.evict_never_in;
-        let annotations = (!never_in.is_empty())
-            .then(|| error("ebb.evictNeverIn", never_in.join(", "), "the annotations of pods", ""));
+        let contract = &self.contract;
+        let listed = [
+            ("ebb.evictNeverIn", &contract.evict_never_in),
+            ("ebb.evictAvoidIn", &contract.evict_avoid_in),
+        ];
+        let listed = listed.into_iter().filter(|(_, namespaces)| !namespaces.is_empty());
+        let annotations = listed.map(|(key, namespaces)| {
+            error(key, namespaces.join(", "), "the annotations of pods", "")
+        });
         flags.chain(annotations).collect()
     }
 }

@@ -251,6 +251,7 @@ impl Config {
             ("avoid", eviction::texts(avoid)),
             ("priorities", Node::List(priorities.iter().map(priority).collect())),
             ("evictNeverIn", eviction::texts(&self.contract.evict_never_in)),
+            ("evictAvoidIn", eviction::texts(&self.contract.evict_avoid_in)),
         ]);
         if let Some(also_below) = &self.eviction.also_below {
             let entry = |(signal, other): (&String, &BTreeMap<String, String>)| {
@@ -282,7 +283,7 @@ impl Config {
 /// How a configuration is read: for which agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reader {
-    /// An API server tells the agent of owners and budgets, so that `spreadOwners` and `disruptionBudgets` are on unless the text says otherwise.
+    /// An API server tells the agent of owners, budgets and annotations, so that `spreadOwners`, `disruptionBudgets` and `preferences` are on unless the text says otherwise.
     pub has_api_server: bool,
 }
 
@@ -347,6 +348,7 @@ impl Draft {
         let defaults = defaults(self.mode);
         let has = self.has_api_server;
         Options {
+            preferences: has || defaults.preferences,
             spread_owners: has || defaults.spread_owners,
             disruption_budgets: has || defaults.disruption_budgets,
             ..defaults

@@ -279,39 +279,48 @@ fn a_watched_cgroup_reads_back_as_it_was_printed() {
     assert_eq!(Config::parse(&printed).unwrap(), config);
 }
 
-/// Owners and budgets are told by an API server alone: where there is one they count unless the text says otherwise, and where there is none asking for them is a mistake.
+/// Owners, budgets and what pods ask by annotations are told by an API server alone: where there is one they count unless the text says otherwise, and where there is none asking for them is a mistake.
 #[test]
 fn what_an_api_server_feeds_is_on_where_there_is_one() {
     let fed = |has_api_server, text| {
         let config = super::Reader { has_api_server }.parse(text).unwrap();
         let options = config.limits.options();
-        (options.spread_owners, options.disruption_budgets, config.unfed().len())
+        let on = [options.preferences, options.spread_owners, options.disruption_budgets];
+        (on, config.unfed().len())
     };
     let silent = "ebb: {mode: kubernetes}";
-    let off = "ebb: {mode: kubernetes, spreadOwners: false}";
-    assert_eq!(fed(true, silent), (true, true, 0));
-    assert_eq!(fed(true, off), (false, true, 0));
-    assert_eq!(fed(false, silent), (false, false, 0));
-    assert_eq!(fed(false, "ebb: {mode: kubernetes, spreadOwners: true}"), (true, false, 1));
+    let off = "ebb: {mode: kubernetes, preferences: false, spreadOwners: false}";
+    assert_eq!(fed(true, silent), ([true, true, true], 0));
+    assert_eq!(fed(true, off), ([false, false, true], 0));
+    assert_eq!(fed(false, silent), ([false, false, false], 0));
+    let asked = "ebb: {mode: kubernetes, spreadOwners: true}";
+    assert_eq!(fed(false, asked), ([false, true, false], 1));
     let of_kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let draft = super::Draft { has_api_server: true, ..super::Draft::default() };
     let config = super::kubelet::parse(draft, of_kubelet).unwrap();
-    assert!(config.limits.options().spread_owners && config.limits.options().disruption_budgets);
+    let options = config.limits.options();
+    assert!(options.preferences && options.spread_owners && options.disruption_budgets);
 }
 
 #[test]
 fn namespaces_that_may_protect_their_pods_are_written_out_one_by_one() {
-    let config = Config::parse("ebb: {mode: kubernetes, evictNeverIn: [payments]}").unwrap();
+    let text = "ebb: {mode: kubernetes, evictNeverIn: [payments], evictAvoidIn: [batch]}";
+    let config = Config::parse(text).unwrap();
+    assert!(config.contract.honours_avoid("batch") && !config.contract.honours_avoid("payments"));
     assert!(config.contract.honours_never("payments"));
     assert!(!config.contract.honours_never("payment") && !config.contract.honours_never(""));
     let again = Config::parse(&config.to_yaml()).unwrap();
     assert_eq!(again.contract, config.contract);
-    for wrong in ["'*'", "''", "Payments", "'pay/ments'"] {
-        let text = format!("ebb: {{mode: kubernetes, evictNeverIn: [{wrong}]}}");
-        let errors = Config::parse(&text).unwrap_err().to_string();
-        assert!(errors.contains("ebb.evictNeverIn"), "{wrong}: {errors}");
-        assert!(errors.contains("write each namespace out"), "{wrong}: {errors}");
+    for key in ["evictNeverIn", "evictAvoidIn"] {
+        for wrong in ["'*'", "''", "Payments", "'pay/ments'"] {
+            let text = format!("ebb: {{mode: kubernetes, {key}: [{wrong}]}}");
+            let errors = Config::parse(&text).unwrap_err().to_string();
+            assert!(errors.contains(&format!("ebb.{key}")), "{wrong}: {errors}");
+            assert!(errors.contains("write each namespace out"), "{wrong}: {errors}");
+        }
     }
     let errors = config.unfed();
-    assert_eq!(errors[0].key, "ebb.evictNeverIn", "only an API server tells of annotations");
+    let keys: Vec<&str> = errors.iter().map(|error| error.key.as_str()).collect();
+    // Only an API server tells of annotations.
+    assert_eq!(keys, ["ebb.evictNeverIn", "ebb.evictAvoidIn"]);
 }

@@ -268,6 +268,10 @@ impl Agent {
                     if self.stop_by_runtime(&uid, asked.grace) {
                         self.tell_of(uid, asked.eviction, None);
                     } else {
+                        // Told once it is done, with what was decided.
+                        if let Some(cluster) = &mut self.cluster {
+                            cluster.waiting.insert(uid, asked.eviction);
+                        }
                         self.give(asked.target, Step::Terminate, None);
                     }
                 }
@@ -328,14 +332,14 @@ impl Agent {
     }
 
     /// Notes what the API server is to be told once this eviction is acted on.
-    pub(super) fn note_for_cluster(&mut self, evict: &Evict, uid: &str) {
+    pub(super) fn note_for_cluster(&mut self, evict: &Evict, uid: &str, grace: Duration) {
         if self.mode == Mode::DryRun {
             return;
         }
         let at = self.state.clock().unix_ms(Boot::now());
         let Some(cluster) = &mut self.cluster else { return };
         let Some(pod) = cluster.object(uid, &evict.workload.name) else { return };
-        let eviction = Eviction::of(evict, &pod, at);
+        let eviction = Eviction::of(evict, &pod, grace, at);
         cluster.ended.remove(uid);
         cluster.waiting.insert(uid.to_owned(), eviction);
     }
@@ -356,8 +360,7 @@ impl Agent {
         if !obeys_budgets && cluster.refused.contains_key(uid) {
             return false;
         }
-        let Some(mut eviction) = cluster.waiting.remove(uid) else { return false };
-        eviction.grace = grace.as_secs().max(1);
+        let Some(eviction) = cluster.waiting.remove(uid) else { return false };
         let order = Order::Evict(eviction.clone().into());
         if !cluster.cluster.give(order) {
             cluster.waiting.insert(uid.clone(), eviction);
@@ -490,8 +493,10 @@ impl Agent {
         for (condition, (_, holds)) in conditions.iter_mut().zip(&states) {
             condition.status = *holds;
         }
-        cluster.conditions = states;
-        self.give_order(Order::Conditions(conditions));
+        // What was lost is said anew by the next plan.
+        if cluster.cluster.give(Order::Conditions(conditions)) {
+            cluster.conditions = states;
+        }
     }
 
     /// Takes the Node's taints away, because ebb ends.

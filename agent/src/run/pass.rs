@@ -231,7 +231,7 @@ impl Agent {
                 if cuts_grace_short {
                     self.take_back_question(uid);
                 } else {
-                    self.note_for_cluster(evict, uid);
+                    self.note_for_cluster(evict, uid, grace);
                 }
                 if has_time && self.evict_by_cluster(&evict.workload, &target, grace) {
                     return;

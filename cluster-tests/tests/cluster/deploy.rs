@@ -117,8 +117,8 @@ fn is_all_a_user_types(session: &Session) -> Result<()> {
         "kubectl apply -k deploy/kustomize/overlays/observe",
         "kubectl delete clusterrole,clusterrolebinding ebb-node-enforce",
         "kubectl -n ebb-system delete daemonset ebb-node --cascade=foreground --wait",
-        "kubectl delete clusterrole,clusterrolebinding -l app.kubernetes.io/component=node",
-        "kubectl -n ebb-system delete serviceaccount,configmap -l app.kubernetes.io/component=node",
+        "kubectl delete clusterrole,clusterrolebinding -l app.kubernetes.io/name=ebb,app.kubernetes.io/component=node",
+        "kubectl -n ebb-system delete serviceaccount,configmap -l app.kubernetes.io/name=ebb,app.kubernetes.io/component=node",
     ] {
         kubectl.typed(removes)?;
     }
@@ -165,16 +165,29 @@ impl Kubectl {
         Ok(String::from_utf8(out.stdout)?)
     }
 
-    /// The one that the page shows, with an image of another name.
+    /// The one that the page shows: an image of another name, a configuration of one's own, some nodes, and a kubelet's file elsewhere.
     fn builds_an_overlay_of_ones_own(&self) -> Result<()> {
         let shown = PAGE.split("```yaml\n").find(|text| text.starts_with("# kustomization.yaml"));
         let shown = shown.and_then(|text| text.split("```").next());
         let dir = TempDir::new()?;
+        fs::write(
+            dir.path().join("ebb.yaml"),
+            "ebb: { mode: kubernetes, forecast: { enabled: true } }",
+        )?;
         fs::write(dir.path().join("kustomization.yaml"), shown.context("no overlay is shown")?)?;
         std::os::unix::fs::symlink(ROOT, dir.path().join("ebb"))?;
         let built = self.run(dir.path(), "kustomize .")?;
         let is_named = built.contains("image: registry.example.com/ebb:0.1.0\n");
         ensure!(is_named, "the image has another name:\n{built}");
+        for own in [
+            "forecast: { enabled: true }",
+            "example.com/canary: \"true\"",
+            "kubernetes.io/arch: amd64",
+            "- --kubelet-config=/etc/kubernetes/kubelet/config.json",
+            "mountPath: /etc/kubernetes/kubelet\n",
+        ] {
+            ensure!(built.contains(own), "{own} is missing:\n{built}");
+        }
         Ok(())
     }
 }
@@ -410,7 +423,7 @@ fn refused(api: &Api, kubeconfig: &Path, namespace: &str) -> Result<Vec<&'static
             client.evict_pod(&second, 1).await,
             client.delete_pod(&first, 1).await,
             client.write_event(About::Pod(&first), &event).await,
-            client.set_node_conditions(NODE, &[condition]).await,
+            client.set_node_conditions(NODE, &[condition], Time(0)).await,
             tainted.await,
         ];
         for pod in [&first, &second] {

@@ -186,7 +186,7 @@ fn tells_the_node(session: &Session) -> Result<()> {
     };
     with_client(session, async |client| {
         for _ in 0..2 {
-            client.set_node_conditions(NODE, std::slice::from_ref(&condition)).await?;
+            client.set_node_conditions(NODE, std::slice::from_ref(&condition), Time(0)).await?;
             client.set_node_taints(NODE, &NodeTaints::default(), &[own], &[own]).await?;
         }
         let seen = api.get(&format!("/api/v1/nodes/{NODE}"))?;

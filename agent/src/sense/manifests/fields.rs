@@ -144,15 +144,17 @@ pub(crate) fn quantity(value: &Value) -> Result<Quantity> {
     text.parse().map_err(|error| anyhow::anyhow!("{text:?}: {error}"))
 }
 
-/// The grace that a pod asks for, in seconds.
+/// The grace that a pod asks for, in seconds. One below 0 counts as 1, as in the API server (`CheckGracefulDelete` in `pkg/registry/core/pod`).
 ///
 /// # Errors
-/// When it is no whole number of seconds from 0 on.
+/// When it is no whole number of seconds.
 pub(super) fn grace(value: Option<&Value>) -> Result<Option<Secs>> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(given) => {
-            let seconds = given.as_u64().with_context(|| {
+            let negative = given.as_i64().is_some_and(|seconds| seconds < 0);
+            let seconds = if negative { Some(1) } else { given.as_u64() };
+            let seconds = seconds.with_context(|| {
                 format!(
                     "spec.terminationGracePeriodSeconds = {given}: a whole number of seconds belongs here, such as 30"
                 )

@@ -204,7 +204,7 @@ pub struct Options {
     pub after_eviction: AfterEviction,
     /// Count what ebb has already told to terminate towards the need, and do not evict it again. The kubelet counts nothing; here it is the default in every mode, because somebody else terminates what ebb evicts.
     pub count_terminating: bool,
-    /// Honour `prefer` and `avoid`.
+    /// Honour `prefer` and `avoid`, of the configuration and of annotations. On beside an API server (`--kubernetes`), where the file does not say.
     pub preferences: bool,
     /// Do not evict two replicas of one owner in a pass while there is another candidate. On beside an API server (`--kubernetes`), where the file does not say.
     pub spread_owners: bool,

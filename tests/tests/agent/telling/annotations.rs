@@ -16,6 +16,32 @@ fn never() -> Value {
     value!({ "ebb.dev/evict": "never" })
 }
 
+/// Nothing in the configuration says that preferences count: beside an API server they do. Who would go first may ask for that anywhere, and who would go last at the price of others only where the operator says so.
+#[test]
+fn a_pod_may_ask_to_go_first_and_where_the_operator_lists_its_namespace_to_go_last() {
+    for (of_hog, of_web, listed, is_hog_evicted) in [
+        ("none", "prefer", "", false),
+        ("avoid", "none", "  evictAvoidIn: [ns]\n", false),
+        ("avoid", "none", "  evictAvoidIn: [other]\n", true),
+    ] {
+        let (mut lab, hog, api) = beside_an_api_server();
+        let web = another(&mut lab, &api, "web", 800);
+        for (pod, name, asks) in [(&hog, "hog", of_hog), (&web, "web", of_web)] {
+            if asks != "none" {
+                annotate(&api, pod, name, &value!({ "ebb.dev/evict": asks }));
+            }
+        }
+        let config = format!("{CONFIG}{listed}");
+        let mut agent = start_with(&config, &lab, &api, &["--enforce"]);
+        wait_until_pods_are_known(&mut agent);
+        let (victim, other) = if is_hog_evicted { (&hog, &web) } else { (&web, &hog) };
+        kill(&lab, victim);
+        agent.wait("evictionTold");
+        assert!(!other.payload.is_killed(), "{of_hog} {of_web} {listed}");
+        agent.stop();
+    }
+}
+
 fn wait_until_pods_are_known(agent: &mut Agent) {
     wait_for("the API server's pods", || {
         agent.take_in();

@@ -19,6 +19,9 @@ fn taints(api: &ApiServer) -> Vec<String> {
     taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
 }
 
+/// When a condition has changed for the last time.
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+
 /// The status of a condition, where the Node has it.
 fn condition(api: &ApiServer, of: &str) -> Option<String> {
     let node = api.get(NODE).unwrap();
@@ -36,7 +39,10 @@ fn put_node(api: &ApiServer) {
     let node = json!({
         "metadata": { "name": "n1", "uid": "uid-node" },
         "spec": { "taints": [taint("others"), taint("ebb.dev/disk-pressure")] },
-        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "True" },
+            { "type": "EbbPIDPressure", "status": "False", "lastTransitionTime": LONG_AGO },
+        ] },
     });
     api.put(NODE, node);
 }
@@ -72,7 +78,40 @@ fn conditions_and_taints_come_and_go_with_the_pressure_and_others_stay() {
     wait_for("the Events", || node_events(&api).len() == 2);
     assert_eq!(node_events(&api), ["EbbHasMemoryPressure", "EbbHasNoMemoryPressure"]);
     assert_eq!(condition(&api, "Ready").as_deref(), Some("True"));
+    let node = api.get(NODE).unwrap();
+    let all = node["status"]["conditions"].as_array().unwrap();
+    let pids = all.iter().find(|condition| condition["type"] == "EbbPIDPressure").unwrap();
+    assert_eq!(pids["lastTransitionTime"], LONG_AGO, "it has not changed");
     agent.take_in();
+    agent.stop();
+}
+
+/// As without the right to create them.
+#[test]
+fn an_event_about_the_node_that_is_refused_has_nothing_else_said_again() {
+    let (lab, hog, api) = beside_an_api_server();
+    put_node(&api);
+    let is_event = |r: &Request| r.method == "POST" && r.path.contains("/default/events");
+    api.on_request(move |r| is_event(r).then_some(Fault::Refused(403, None)));
+    let mut agent = start_with(&config(), &lab, &api, &["--enforce"]);
+    wait_for("the Node's conditions", || has_pressure(&api, "False"));
+    let statuses = || api.writes().iter().filter(|r| r.path == format!("{NODE}/status")).count();
+    let before = statuses();
+    lab.node.set_available(60);
+    wait_for("the condition", || has_pressure(&api, "True"));
+    let says = |r: &Value| {
+        let what = r["what"].as_str().unwrap_or_default();
+        what.starts_with("Events about the Node are not written: 403")
+    };
+    wait_for("it to be told", || {
+        agent.take_in();
+        agent.seen.iter().any(says)
+    });
+    lab.node.gives_back(&hog.payload, 1500);
+    wait_for("the condition to go", || has_pressure(&api, "False"));
+    let events = || api.requests().iter().filter(|r| is_event(r)).count();
+    wait_for("both Events to be tried", || events() == 2);
+    assert_eq!(statuses() - before, 2);
     agent.stop();
 }
 

@@ -131,6 +131,11 @@ fn a_budget_that_is_to_be_passed_over_is_asked_once_and_then_the_runtime_is() {
     lab.node.set_available(60);
     agent.wait("evictionRefused");
     wait_for("the runtime is asked", || lab.world().count("StopContainer") == 1);
+    let is_deletion = |r: &Request| r.method == "DELETE" && r.path == pod("ns", "hog");
+    wait_for("the deletion", || api.requests().iter().any(is_deletion));
+    let deletion = api.requests().into_iter().find(is_deletion).unwrap();
+    // With less the kubelet would cut short what the runtime gives.
+    assert_eq!(deletion.body["gracePeriodSeconds"], 30, "{}", deletion.body);
     lab.node.set_available(1500);
     lab.is_dead(&hog);
     let told = agent.wait("evictionTold");

@@ -2,6 +2,7 @@
 
 use super::*;
 use ebb_tests::api_server::{Fault, pod, pod_object};
+use std::time::Duration;
 
 /// Has the API server get a pod that says something which is told as soon as it is read.
 fn put_marked(api: &ApiServer, name: &str) {
@@ -51,6 +52,19 @@ fn a_watch_from_a_version_that_is_too_old_is_followed_by_a_list() {
         wait_until_learned(&mut agent, "later");
         agent.stop();
     }
+}
+
+/// Lists succeed all the while.
+#[test]
+fn a_server_that_calls_every_version_too_old_is_listed_more_and_more_seldom() {
+    let (lab, _, api) = beside_an_api_server();
+    api.on_request(|r| is_watch(r, "pods").then_some(Fault::Refused(410, None)));
+    let agent = start(&lab, &api, &[]);
+    wait_for("six lists", || of_pods(&api, false).len() >= 6);
+    let lists = of_pods(&api, false);
+    let gap = lists[5].at - lists[4].at;
+    assert!(gap > Duration::from_secs(1), "listed again after {gap:?}");
+    agent.stop();
 }
 
 #[test]
