@@ -97,11 +97,8 @@ fn tell_apart(snapshot: &Snapshot, ranking: Vec<Ranked>) -> Vec<Line<'_>> {
 
 /// Why a workload is no candidate whatever is short, as a plan has it.
 pub(super) fn untouchable(workload: &Workload) -> Option<SkipReason> {
-    if workload.is_critical() {
-        return Some(SkipReason::Critical);
-    }
-    if let Some(reason) = workload.protected {
-        return Some(SkipReason::Protected { reason });
+    if let Some(reason) = workload.never_ended() {
+        return Some(reason);
     }
     match (workload.termination, workload.state) {
         (Some(dying), State::Active | State::Terminating { .. }) => {

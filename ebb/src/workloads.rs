@@ -303,6 +303,18 @@ mod tests {
         assert_eq!(shown(&skipped, &[large]), expected);
     }
 
+    /// The first line, where nothing beside the snapshot is known.
+    fn line_of(snapshot: &Snapshot) -> Line {
+        let known = Known {
+            growth: &[],
+            ranking: &[],
+            skipped: &BTreeMap::new(),
+            victims: &[],
+            pod_cgroups: &BTreeMap::new(),
+        };
+        lines(snapshot, &known, &Stalls::default()).remove(0)
+    }
+
     #[test]
     fn who_would_have_been_evicted_but_for_the_dry_run_is_not_said_to_be_on_its_way_out() {
         let mut snapshot = Snapshot::at(Time(1000));
@@ -317,14 +329,7 @@ mod tests {
         });
         snapshot.workloads = vec![victim];
         let shown = |snapshot: &Snapshot| {
-            let known = Known {
-                growth: &[],
-                ranking: &[],
-                skipped: &BTreeMap::new(),
-                victims: &[],
-                pod_cgroups: &BTreeMap::new(),
-            };
-            let line = lines(snapshot, &known, &Stalls::default()).remove(0);
+            let line = line_of(snapshot);
             (line.standing, line.reason)
         };
         let (standing, why) = shown(&snapshot);
@@ -340,15 +345,7 @@ mod tests {
     fn what_was_not_measured_is_unknown() {
         let mut snapshot = Snapshot::at(Time(1000));
         snapshot.workloads = vec![workload("/new", None)];
-        let known = Known {
-            growth: &[],
-            ranking: &[],
-            skipped: &BTreeMap::new(),
-            victims: &[],
-            pod_cgroups: &BTreeMap::new(),
-        };
-        let lines = lines(&snapshot, &known, &Stalls::default());
-        let line = &lines[0];
+        let line = line_of(&snapshot);
         assert_eq!((line.memory, line.growth, line.stall, line.priority), (None, None, None, None));
         assert_eq!((line.place, line.standing), (None, Standing::Unknown));
     }

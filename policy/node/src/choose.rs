@@ -309,11 +309,8 @@ impl<'a> Chosen<'a> {
 /// Why a candidate is not ended in this pass, whoever else is.
 fn untouchable(candidate: &Candidate<'_>, need: &Need<'_>) -> Option<SkipReason> {
     let workload = candidate.workload;
-    if workload.is_critical() {
-        return Some(SkipReason::Critical);
-    }
-    if let Some(reason) = workload.protected {
-        return Some(SkipReason::Protected { reason });
+    if let Some(reason) = workload.never_ended() {
+        return Some(reason);
     }
     let options = need.limits.options();
     if is_hastened(workload, need) {

@@ -45,15 +45,11 @@ pub(crate) fn enforce(
     violators.sort_by(|a, b| a.0.key.cmp(&b.0.key));
     let mut ended = false;
     for (workload, excess) in violators {
-        let kept = if workload.is_critical() {
-            Some(SkipReason::Critical)
-        } else if let Some(reason) = workload.protected {
-            Some(SkipReason::Protected { reason })
-        } else {
+        let terminating = || {
             let dying = counted_termination(workload, options).filter(Termination::is_whole);
             dying.map(|dying| SkipReason::Terminating { until: dying.deadline })
         };
-        if let Some(reason) = kept {
+        if let Some(reason) = workload.never_ended().or_else(terminating) {
             let subject = Subject::Workload { workload: workload.key.clone() };
             plan.skipped.push(Skipped { subject, reason });
             continue;

@@ -140,19 +140,15 @@ pub fn spared<'a>(
     let layout = layout(snapshot, history.layout).ok().flatten().unwrap_or(FsLayout::Single);
     let (ranked_by, swapped) = (ranked_by(snapshot, limits, signal), Swapped::of(&snapshot.node));
     let spared = |workload: &'a Workload| {
-        let why = match workload.protected {
-            _ if workload.is_critical() => SkipReason::Critical,
-            Some(reason) => SkipReason::Protected { reason },
-            None => {
-                let frees = expected_free(workload, ranked_by, layout, swapped);
-                let frees = frees.filter(|frees| *frees < least)?;
-                match usage(workload, ranked_by, layout) {
-                    Some(0) => SkipReason::NothingToGain,
-                    _ => SkipReason::FreesTooLittle { frees, least },
-                }
-            }
+        let gains_too_little = || {
+            let frees = expected_free(workload, ranked_by, layout, swapped);
+            let frees = frees.filter(|frees| *frees < least)?;
+            Some(match usage(workload, ranked_by, layout) {
+                Some(0) => SkipReason::NothingToGain,
+                _ => SkipReason::FreesTooLittle { frees, least },
+            })
         };
-        Some((&workload.key, why))
+        Some((&workload.key, workload.never_ended().or_else(gains_too_little)?))
     };
     snapshot.workloads.iter().filter_map(spared).collect()
 }

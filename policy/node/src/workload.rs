@@ -1,5 +1,6 @@
 //! Questions about a workload that follow from its state alone.
 use crate::limits::Options;
+use crate::plan::SkipReason;
 use crate::snapshot::{Phase, State, Termination, Workload};
 use ebb_model::priority::is_critical;
 
@@ -14,9 +15,17 @@ impl Workload {
         is_critical(self.static_pod, self.mirror, self.priority)
     }
 
+    /// Why it is never ended, whatever is short: it is critical or protected.
+    pub fn never_ended(&self) -> Option<SkipReason> {
+        if self.is_critical() {
+            return Some(SkipReason::Critical);
+        }
+        self.protected.map(|reason| SkipReason::Protected { reason })
+    }
+
     /// Whether it is neither critical nor protected; who is either is never ended.
     pub fn may_be_ended(&self) -> bool {
-        !self.is_critical() && self.protected.is_none()
+        self.never_ended().is_none()
     }
 
     /// Whether ebb has told all of it to end.

@@ -287,11 +287,8 @@ impl Pass<'_> {
 
     fn refusal(&self, candidate: &Candidate<'_>, total: Option<u64>) -> Option<SkipReason> {
         let workload = candidate.workload;
-        if workload.is_critical() {
-            return Some(SkipReason::Critical);
-        }
-        if let Some(reason) = workload.protected {
-            return Some(SkipReason::Protected { reason });
+        if let Some(reason) = workload.never_ended() {
+            return Some(reason);
         }
         if let Some(dying) = workload.termination {
             return Some(SkipReason::Terminating { until: dying.deadline });
