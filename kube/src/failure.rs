@@ -140,7 +140,8 @@ impl Failure {
     }
 
     /// Whether a precondition on the UID was not met: another object has the name by now. A deletion is answered by 409, a patch by 422.
-    pub(crate) fn is_about_uid(&self) -> bool {
+    #[must_use]
+    pub fn is_about_uid(&self) -> bool {
         matches!(self, Self::Status { other_uid: true, .. })
     }
 

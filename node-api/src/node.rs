@@ -38,9 +38,8 @@ impl NodeSeen {
 fn conditions_of(object: &Value) -> States {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     let status = |of: NodeConditionType| {
-        let own = all?.iter().find(|one| {
-            one.get("type").and_then(Value::as_str) == Some(words::condition_type(of))
-        })?;
+        let name = words::condition_type(of);
+        let own = all?.iter().find(|one| one.get("type").is_some_and(|of| *of == *name))?;
         Some((of, own.get("status")? == "True"))
     };
     TAINTS.iter().filter_map(|(of, _)| status(*of)).collect()

@@ -43,7 +43,8 @@ fn pod_of(eviction: &Eviction) -> PodRef {
 pub(crate) fn may_pass(failure: &Failure) -> bool {
     match failure.code() {
         None => true,
-        Some(code) => matches!(code, 401 | 408 | 409 | 429) || code >= 500,
+        Some(409) => !failure.is_about_uid(),
+        Some(code) => matches!(code, 401 | 408 | 429) || code >= 500,
     }
 }
 

@@ -45,33 +45,29 @@ pub(crate) fn event(of: &Eviction, node: &str) -> NewEvent {
     }
 }
 
-/// The type of a condition of the Node, as ebb names it.
-pub(crate) const fn condition_type(of: NodeConditionType) -> &'static str {
+/// What a condition of the Node is about: the kubelet's name of it, and people's.
+const fn names(of: NodeConditionType) -> (&'static str, &'static str) {
     match of {
-        NodeConditionType::MemoryPressure => "EbbMemoryPressure",
-        NodeConditionType::DiskPressure => "EbbDiskPressure",
-        NodeConditionType::PidPressure => "EbbPIDPressure",
+        NodeConditionType::MemoryPressure => ("MemoryPressure", "memory"),
+        NodeConditionType::DiskPressure => ("DiskPressure", "disk"),
+        NodeConditionType::PidPressure => ("PIDPressure", "PIDs"),
     }
+}
+
+/// The type of a condition of the Node, as ebb names it.
+pub(crate) fn condition_type(of: NodeConditionType) -> String {
+    format!("Ebb{}", names(of).0)
 }
 
 /// A condition of the Node as ebb shows it: beside the kubelet's, never in its place.
 pub(crate) fn condition(of: &NodeCondition) -> Condition {
-    let (name, what) = match of.condition_type {
-        NodeConditionType::MemoryPressure => ("MemoryPressure", "memory"),
-        NodeConditionType::DiskPressure => ("DiskPressure", "disk"),
-        NodeConditionType::PidPressure => ("PIDPressure", "PIDs"),
-    };
+    let (name, what) = names(of.condition_type);
     let (reason, message) = if of.status {
         (format!("EbbHas{name}"), format!("ebb finds too little {what} available"))
     } else {
         (format!("EbbHasNo{name}"), format!("ebb finds enough {what} available"))
     };
-    Condition {
-        of: condition_type(of.condition_type).to_owned(),
-        status: of.status,
-        reason,
-        message,
-    }
+    Condition { of: condition_type(of.condition_type), status: of.status, reason, message }
 }
 
 /// The Event about a condition of the Node that has changed.

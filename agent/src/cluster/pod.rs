@@ -71,12 +71,12 @@ impl NodePod {
             Err(problem) => {
                 // It runs all the same: what it uses is told by the runtime, and its priority, which may make it critical, does not go with a field beside it.
                 problems.push(format!("pod {full} of the API server: {problem:#}"));
+                let spec = object.get("spec").unwrap_or(&Value::Null);
+                let priority_class = manifests::priority_class(spec);
+                let of_class = || priority_class.as_deref().and_then(class_priority);
                 let mut workload = Workload {
-                    priority: priority(object),
-                    priority_class: object
-                        .pointer("/spec/priorityClassName")
-                        .and_then(Value::as_str)
-                        .map(str::to_owned),
+                    priority: manifests::priority(spec).unwrap_or_else(|_| of_class()),
+                    priority_class,
                     ..Workload::default()
                 };
                 workload.key.name.clone_from(&full);
@@ -152,13 +152,6 @@ impl NodePod {
         });
         workload
     }
-}
-
-/// The priority that the API server has given a pod, which a mistake in another field does not change.
-fn priority(object: &Value) -> Option<i32> {
-    let given = object.pointer("/spec/priority").and_then(Value::as_i64);
-    let of_class = || class_priority(object.pointer("/spec/priorityClassName")?.as_str()?);
-    given.and_then(|given| i32::try_from(given).ok()).or_else(of_class)
 }
 
 /// The beginning of a text that anybody may have written.

@@ -15,7 +15,7 @@ mod tests;
 
 pub use fields::BadField;
 pub(crate) use fields::{amounts, quantity};
-pub(crate) use pod::pod as pod_of;
+pub(crate) use pod::{pod as pod_of, priority, priority_class};
 
 use crate::yaml;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};

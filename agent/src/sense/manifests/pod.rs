@@ -46,9 +46,7 @@ pub(crate) fn pod(document: &Value) -> Result<Pod> {
         uid,
         qos: qos(document).with_context(|| format!("pod {full}"))?,
         priority: None,
-        priority_class: text_at(spec, &["priorityClassName"])
-            .filter(|class| !class.is_empty())
-            .map(str::to_owned),
+        priority_class: priority_class(spec),
         is_static: annotation(MIRROR).is_some() || source.is_some(),
         resources: None,
         overhead: amounts(spec.get("overhead"), "spec.overhead")
@@ -58,17 +56,7 @@ pub(crate) fn pod(document: &Value) -> Result<Pod> {
         termination_grace: grace(spec.get("terminationGracePeriodSeconds"))
             .with_context(|| format!("pod {full}"))?,
     };
-    pod.priority = match spec.get("priority").filter(|priority| !priority.is_null()) {
-        None => pod.priority_class.as_deref().and_then(class_priority),
-        Some(given) => {
-            let number = given.as_i64().and_then(|number| i32::try_from(number).ok());
-            Some(number.with_context(|| {
-                format!(
-                    "pod {full}: spec.priority = {given}: a whole number of 32 bits belongs here"
-                )
-            })?)
-        }
-    };
+    pod.priority = priority(spec).with_context(|| format!("pod {full}"))?;
     if let Some(whole) = spec.get("resources").filter(|whole| !whole.is_null()) {
         let whole = resources(Some(whole), "spec.resources");
         pod.resources = Some(whole.with_context(|| format!("pod {full}"))?);
@@ -102,6 +90,27 @@ pub(crate) fn pod(document: &Value) -> Result<Pod> {
 }
 
 /// Names the pod, unless the error does already.
+/// The class that a specification names.
+pub(crate) fn priority_class(spec: &Value) -> Option<String> {
+    let class = text_at(spec, &["priorityClassName"]).filter(|class| !class.is_empty());
+    class.map(str::to_owned)
+}
+
+/// The priority that a specification gives, itself or by its class.
+///
+/// # Errors
+/// When it is no whole number of 32 bits.
+pub(crate) fn priority(spec: &Value) -> Result<Option<i32>> {
+    let Some(given) = spec.get("priority").filter(|priority| !priority.is_null()) else {
+        return Ok(priority_class(spec).as_deref().and_then(class_priority));
+    };
+    let number = given.as_i64().and_then(|number| i32::try_from(number).ok());
+    let number = number.with_context(|| {
+        format!("spec.priority = {given}: a whole number of 32 bits belongs here")
+    })?;
+    Ok(Some(number))
+}
+
 fn about(full: &str, error: anyhow::Error) -> anyhow::Error {
     if error.is::<BadField>() { error } else { error.context(format!("pod {full}")) }
 }
