@@ -95,12 +95,14 @@ impl<'a> Pass<'a, '_> {
             }
         };
         let observations = observe::observe(snapshot, options, self.history, &mut self.plan.notes);
-        self.explain_stall(&observations);
+        let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
+        let mut overridden = Vec::new();
+        let all = pressure::in_force(limits, tells_swap, layout, passes, &mut overridden);
+        self.explain_stall(&all, &observations);
         let followed = if follows_growth(options) { self.all } else { &[] };
         growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
         attribution::explain(&self.history.growth, &mut self.plan.notes);
-        let (tells_swap, passes) = (observe::tells_swap(snapshot), self.history.passes);
-        let all = pressure::in_force(limits, tells_swap, layout, passes, &mut self.plan.notes);
+        self.plan.notes.append(&mut overridden);
         let thresholds = self.judgeable(&all, layout, &observations);
         let continued = self.continued(&thresholds, &observations);
         self.history.layout = layout;
@@ -541,8 +543,8 @@ impl<'a> Pass<'a, '_> {
         ends.any(|ends| ends.counts_at(now))
     }
 
-    /// Notes stall that no shortage explains: workloads at their own limits, or IO.
-    fn explain_stall(&mut self, observations: &Observations) {
+    /// Notes stall that no shortage explains: workloads at their own limits, or IO. Short is what is below one of `thresholds`.
+    fn explain_stall(&mut self, thresholds: &[Threshold], observations: &Observations) {
         let mut limited: Vec<_> = self
             .active
             .iter()
@@ -556,8 +558,8 @@ impl<'a> Pass<'a, '_> {
         let rose = |now: Option<u64>, before: Option<u64>| matches!((now, before), (Some(now), Some(before)) if now > before);
         let stalls = rose(pressure.memory_some_us, self.history.totals.memory_some_us)
             || rose(pressure.io_some_us, self.history.totals.io_some_us);
-        let mut thresholds = self.limits.thresholds().iter();
-        let short = thresholds.any(|threshold| pressure::is_met(threshold, observations, false));
+        let is_short = |threshold: &Threshold| pressure::is_met(threshold, observations, false);
+        let short = thresholds.iter().any(is_short);
         if stalls && !short {
             self.plan.notes.push(Note::StallWithoutShortage);
         }
