@@ -50,6 +50,7 @@ impl Agent {
             return;
         }
         self.read_stall();
+        self.count_now();
         // Disk and the runtime have no part in it, nor has a reclaim that is under way.
         let mut snapshot = self.state.snapshot_of(at, Extent::Quick);
         snapshot.tasks = Some(vec![Task::Eviction]);

@@ -127,9 +127,10 @@ pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
     let mut agent = Agent::start(test, &settings)?;
     let mut reader = Workload::start("work.slice/reader.service", &["mapper", "150"])?;
     // Slowly from where all of the file still fits: for seconds it fits less and less.
-    let mut leak = Workload::start("work.slice/leak.service", &["rush", "300", "20"])?;
+    let mut leak = Workload::start("work.slice/leak.service", &["rush", "220", "10"])?;
     let planned =
         agent.wait_for(THRASHING, "somebody is to be ended", |record| is(record, "decided"))?;
+    let pressure = reader.cgroup.read("memory.pressure")?;
     leak.actor.wait()?;
     ensure!(reader.actor.is_alive()?, "the reader was ended");
     agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
@@ -139,7 +140,7 @@ pub(crate) fn sufferer_and_cause(test: &TestContext) -> Result<Outcome> {
     fs::write(runner::out_dir(test)?.join("incident.json"), &incident)?;
     let notes = planned.get("notes").and_then(Value::as_array).context("no notes")?;
     let notes: Vec<&str> = notes.iter().filter_map(Value::as_str).collect();
-    runner::note(test, &notes.join("; "))?;
+    runner::note(test, &format!("{}; the reader itself: {pressure}", notes.join("; ")))?;
     let says = |who: &Workload, what: &str| {
         notes.iter().any(|note| note.starts_with(&format!("{} {what}", who.cgroup.name())))
     };
