@@ -156,16 +156,8 @@ impl Api {
 
     /// A good answer, read.
     pub(crate) async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, Failure> {
-        self.read_by(call, |body| serde_json::from_slice(body)).await
-    }
-
-    /// The same by a reader that may borrow from the answer.
-    pub(crate) async fn read_by<T>(
-        &self,
-        call: Call,
-        read: impl FnOnce(&[u8]) -> serde_json::Result<T>,
-    ) -> Result<T, Failure> {
-        read(&self.send(call).await?).map_err(|e| Failure::Answer(e.to_string()))
+        let body = self.send(call).await?;
+        serde_json::from_slice(&body).map_err(|e| Failure::Answer(e.to_string()))
     }
 }
 

@@ -12,8 +12,8 @@
 use crate::call::{Api, Call};
 use crate::failure::Failure;
 use crate::lines::{Closed, Lines, watch_seconds};
+use crate::list::streamed;
 use crate::watch::{Frame, backoff, pause_after};
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ const RESUME: Duration = Duration::from_secs(5);
 
 /// The longest pause between two attempts: nobody decides by these objects within seconds, and 5,000 nodes may be asking.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Objects of a list that are read together.
+const AT_ONCE: usize = 8;
 
 /// What following tells.
 #[derive(Debug, Clone)]
@@ -77,21 +80,6 @@ struct Follow<'a, T, U, R, W> {
     failures: u32,
     /// How often in a row a version was too old that had just been listed, or nearly.
     too_old: u32,
-}
-
-/// A list whose objects are yet to be read.
-#[derive(Deserialize)]
-struct List<'a> {
-    metadata: ListMetadata,
-    /// Some servers write `null` for none.
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    resource_version: String,
 }
 
 impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
@@ -148,21 +136,27 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
     async fn list(&mut self) -> Result<Result<(), Failure>, Closed> {
         // From the API server's cache: a whole cluster of agents that start together reads nothing from its store.
         let call = Call::get("list", self.with("resourceVersion=0"));
-        // One object after the other: only what is kept of them is in memory together.
-        let read = |body: &[u8]| {
-            let list: List<'_> = serde_json::from_slice(body)?;
+        let (some, mut objects) = mpsc::channel(1);
+        let api = self.api.clone();
+        let listing = async { streamed::<Box<RawValue>>(&api, call, AT_ONCE, some).await };
+        // Only what is kept of the objects is in memory together: of the budgets of a cluster there may be thousands.
+        let keeping = async {
             let mut known = BTreeMap::new();
-            for text in list.items.into_iter().flatten() {
-                let object: Value = serde_json::from_str(text.get())?;
-                if let Some(uid) = uid(&object) {
-                    known.insert(uid.to_owned(), (self.read)(&object).into());
+            while let Some(some) = objects.recv().await {
+                for text in some {
+                    let object: Value = serde_json::from_str(text.get())?;
+                    if let Some(uid) = uid(&object) {
+                        known.insert(uid.to_owned(), (self.read)(&object).into());
+                    }
                 }
             }
-            Ok((known, list.metadata.resource_version))
+            Ok::<_, serde_json::Error>(known)
         };
-        let (known, version) = match self.api.read_by(call, read).await {
-            Ok(list) => list,
-            Err(failure) => return Ok(Err(failure)),
+        let (version, known) = tokio::join!(listing, keeping);
+        let (known, version) = match (known, version) {
+            (Ok(known), Ok(version)) => (known, version),
+            (_, Err(failure)) => return Ok(Err(failure)),
+            (Err(wrong), _) => return Ok(Err(Failure::Answer(wrong.to_string()))),
         };
         (self.known, self.version) = (known, Some(version));
         self.tell_all().await?;

@@ -12,7 +12,9 @@ use crate::failure::{Failure, chain};
 use crate::wire::{Content, Item, List, ListMetadata};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use std::fmt;
 use std::io::{self, Read};
 use tokio::sync::mpsc;
@@ -61,9 +63,20 @@ pub(crate) async fn cached(
     content: Content,
     out: mpsc::Sender<Vec<Item>>,
 ) -> Result<String, Failure> {
-    let body = api.open(call(of, content, "resourceVersion=0")).await?.into_body();
+    streamed(api, call(of, content, "resourceVersion=0"), SOME, out).await
+}
+
+/// The whole list that a call answers with, likewise; its items are given away `at_once` at a time.
+pub(crate) async fn streamed<T: DeserializeOwned + Send + 'static>(
+    api: &Api,
+    call: Call,
+    at_once: usize,
+    out: mpsc::Sender<Vec<T>>,
+) -> Result<String, Failure> {
+    let body = api.open(call).await?.into_body();
     let (frames, of_body) = mpsc::channel(FRAMES);
-    let reading = tokio::task::spawn_blocking(move || read(Frames::of(of_body), out));
+    let taker = Taker { at_once, out };
+    let reading = tokio::task::spawn_blocking(move || read(Frames::of(of_body), &taker));
     let sent = pass_on(body, frames).await;
     let read = reading.await.map_err(|e| Failure::Answer(e.to_string()))?;
     // What was cut off cannot be read either: that it was cut off says more.
@@ -128,17 +141,26 @@ impl Read for Frames {
 }
 
 /// Reads a list and gives its items away as they come.
-fn read(text: impl Read, out: mpsc::Sender<Vec<Item>>) -> serde_json::Result<ListMetadata> {
+fn read<T: DeserializeOwned>(
+    text: impl Read,
+    taker: &Taker<T>,
+) -> serde_json::Result<ListMetadata> {
     let mut json = serde_json::Deserializer::from_reader(io::BufReader::new(text));
-    let metadata = Whole(&out).deserialize(&mut json)?;
+    let metadata = Whole(taker).deserialize(&mut json)?;
     json.end()?;
     Ok(metadata)
 }
 
-/// A list.
-struct Whole<'a>(&'a mpsc::Sender<Vec<Item>>);
+/// Whom the items of a list are given to.
+struct Taker<T> {
+    at_once: usize,
+    out: mpsc::Sender<Vec<T>>,
+}
 
-impl<'de> DeserializeSeed<'de> for Whole<'_> {
+/// A list.
+struct Whole<'a, T>(&'a Taker<T>);
+
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Whole<'_, T> {
     type Value = ListMetadata;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<ListMetadata, D::Error> {
@@ -146,7 +168,7 @@ impl<'de> DeserializeSeed<'de> for Whole<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Whole<'_> {
+impl<'de, T: DeserializeOwned> Visitor<'de> for Whole<'_, T> {
     type Value = ListMetadata;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,9 +196,9 @@ impl<'de> Visitor<'de> for Whole<'_> {
 }
 
 /// The items of a list.
-struct Items<'a>(&'a mpsc::Sender<Vec<Item>>);
+struct Items<'a, T>(&'a Taker<T>);
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Items<'_, T> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -185,7 +207,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de, T: DeserializeOwned> Visitor<'de> for Items<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,7 +222,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         let mut some = Vec::new();
         while let Some(item) = items.next_element()? {
             some.push(item);
-            if some.len() == SOME {
+            if some.len() == self.0.at_once {
                 self.give(&mut some)?;
             }
         }
@@ -208,12 +230,15 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-impl Items<'_> {
-    fn give<E: serde::de::Error>(&self, some: &mut Vec<Item>) -> Result<(), E> {
+impl<T> Items<'_, T> {
+    fn give<E: serde::de::Error>(&self, some: &mut Vec<T>) -> Result<(), E> {
         if some.is_empty() {
             return Ok(());
         }
-        self.0.blocking_send(std::mem::take(some)).map_err(|_| E::custom("nobody listens any more"))
+        self.0
+            .out
+            .blocking_send(std::mem::take(some))
+            .map_err(|_| E::custom("nobody listens any more"))
     }
 }
 
@@ -224,7 +249,7 @@ mod tests {
     /// How many items came at once, and what was read.
     fn all(text: &str) -> (Vec<usize>, serde_json::Result<String>) {
         let (out, mut items) = mpsc::channel(1_000);
-        let read = read(text.as_bytes(), out);
+        let read = read::<Item>(text.as_bytes(), &Taker { at_once: SOME, out });
         let came = std::iter::from_fn(|| items.blocking_recv()).map(|some| some.len()).collect();
         (came, read.map(|metadata| metadata.resource_version))
     }
@@ -263,7 +288,8 @@ mod tests {
     async fn a_body_that_breaks_off_is_no_shorter_list() {
         let (frames, of_body) = mpsc::channel(4);
         let (out, _items) = mpsc::channel(4);
-        let reading = tokio::task::spawn_blocking(move || read(Frames::of(of_body), out));
+        let taker = Taker::<Item> { at_once: SOME, out };
+        let reading = tokio::task::spawn_blocking(move || read(Frames::of(of_body), &taker));
         frames
             .send(Ok(br#"{"metadata":{"resourceVersion":"7"},"items":["#.to_vec()))
             .await
