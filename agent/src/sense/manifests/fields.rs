@@ -50,11 +50,11 @@ pub(super) fn bad(pod: &str, key: &str, value: &str, problem: impl Into<String>)
 /// The fields of a ResourceRequirements.
 const RESOURCES: [&str; 3] = ["claims", "limits", "requests"];
 
-/// Requests and limits of a container or of a pod as a whole.
+/// Requests and limits of a container or of a pod as a whole. Of an object that an API server serves (`is_served`) a field that is not known here is newer than ebb; in a file it is a mistake.
 ///
 /// # Errors
 /// The field that is no map of quantities, or is one that the API server refuses.
-pub(super) fn resources(value: Option<&Value>, path: &str) -> Result<Resources> {
+pub(super) fn resources(value: Option<&Value>, path: &str, is_served: bool) -> Result<Resources> {
     match value {
         None | Some(Value::Null | Value::Object(_)) => {}
         Some(other) => {
@@ -65,7 +65,7 @@ pub(super) fn resources(value: Option<&Value>, path: &str) -> Result<Resources> 
     }
     for key in value.and_then(Value::as_object).into_iter().flat_map(|map| map.keys()) {
         ensure!(
-            RESOURCES.contains(&key.as_str()),
+            is_served || RESOURCES.contains(&key.as_str()),
             "{path}.{key}: there is no such field; write one of {}",
             RESOURCES.join(", ")
         );

@@ -58,7 +58,7 @@ pub(crate) fn pod(document: &Value) -> Result<Pod> {
     };
     pod.priority = priority(spec).with_context(|| format!("pod {full}"))?;
     if let Some(whole) = spec.get("resources").filter(|whole| !whole.is_null()) {
-        let whole = resources(Some(whole), "spec.resources");
+        let whole = resources(Some(whole), "spec.resources", is_served(document));
         pod.resources = Some(whole.with_context(|| format!("pod {full}"))?);
     }
     let volumes = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
@@ -89,7 +89,6 @@ pub(crate) fn pod(document: &Value) -> Result<Pod> {
     Ok(pod)
 }
 
-/// Names the pod, unless the error does already.
 /// The class that a specification names.
 pub(crate) fn priority_class(spec: &Value) -> Option<String> {
     let class = text_at(spec, &["priorityClassName"]).filter(|class| !class.is_empty());
@@ -111,6 +110,12 @@ pub(crate) fn priority(spec: &Value) -> Result<Option<i32>> {
     Ok(Some(number))
 }
 
+/// Whether an API server serves this: it has taken every field.
+fn is_served(document: &Value) -> bool {
+    text_at(document, &["metadata", "resourceVersion"]).is_some()
+}
+
+/// Names the pod, unless the error does already.
 fn about(full: &str, error: anyhow::Error) -> anyhow::Error {
     if error.is::<BadField>() { error } else { error.context(format!("pod {full}")) }
 }
@@ -130,7 +135,7 @@ fn container(
     Ok(Container {
         name: own.to_owned(),
         kind: if is_sidecar { ContainerKind::Sidecar } else { kind },
-        resources: resources(item.get("resources"), &format!("{path}.resources"))?,
+        resources: resources(item.get("resources"), &format!("{path}.resources"), is_served(pod))?,
         id: container_id(pod, full, own)?,
         asked: Asked::default(),
     })

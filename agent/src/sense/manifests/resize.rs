@@ -44,7 +44,7 @@ fn allocated(status: &Value, path: &str, spec: &Resources) -> Result<Resources> 
     let present = |key: &str| status.get(key).filter(|value| !value.is_null());
     let mut now = spec.clone();
     if let Some(actual) = present("resources") {
-        now = resources(Some(actual), &format!("{path}.resources"))?;
+        now = resources(Some(actual), &format!("{path}.resources"), true)?;
     }
     if let Some(allocated) = present("allocatedResources") {
         now.requests =
