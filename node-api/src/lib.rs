@@ -12,6 +12,7 @@
 
 mod look;
 mod node;
+mod outbox;
 mod session;
 mod tell;
 mod words;

@@ -1,6 +1,7 @@
 //! The thread `ebb-cluster`: follows what the API server has of this node, and tells it of evictions in their order.
 
 use crate::node::{NodeSeen, NodeWord, States, clear_taints};
+use crate::outbox::Outbox;
 use crate::tell::{self, Asked, Unfinished};
 use anyhow::{Context as _, Result, anyhow};
 use ebb_agent::act::Mode;
@@ -8,9 +9,9 @@ use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::{
     Budget, Cluster, ClusterNews, Connect, Eviction, NodePod, Order, Told, Update,
 };
-use ebb_agent::store::OutboxFile;
 use ebb_kube::{Api, Failure, Time, Update as Followed, follow, pause_after};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +145,7 @@ struct Session {
     deaths: BTreeMap<String, watch::Sender<bool>>,
     queue: BTreeMap<u64, Item>,
     next: u64,
-    file: Option<OutboxFile>,
+    outbox: Option<Outbox>,
     attempts: Sender<Attempt>,
     failures: u32,
     /// What was there when telling failed last is told one by one, in its order: the numbers below this.
@@ -160,7 +161,7 @@ impl Session {
         let (attempts, _) = mpsc::channel(1);
         let (said, _) = mpsc::channel(1);
         Self {
-            file: setup.dir.as_deref().map(OutboxFile::in_dir),
+            outbox: setup.dir.as_deref().map(Outbox::in_dir),
             word: NodeWord::new(setup.has_taints),
             setup,
             api,
@@ -207,6 +208,7 @@ impl Session {
                 Some(attempt) = finished.recv() => self.end(attempt).await,
                 Some(said) = outcomes.recv() => self.take_said(said).await,
                 Some(update) = seen.recv() => self.take_node(update).await,
+                written = written(&mut self.outbox) => self.take_written(written).await,
                 () = at(due) => {
                     let now = Instant::now();
                     self.again_at = self.again_at.filter(|at| *at > now);
@@ -233,23 +235,29 @@ impl Session {
         });
     }
 
-    /// Takes up what an earlier run could not tell.
+    /// Takes up what an earlier run could not tell. A dry run tells nobody, and leaves it for the next that does.
     async fn load(&mut self) {
-        let Some(file) = self.file.as_ref().filter(|_| self.setup.mode == Mode::Enforce) else {
-            return;
-        };
-        match file.load::<Eviction>() {
+        let Some(file) = self.outbox.as_ref().map(Outbox::file) else { return };
+        let is_dry = self.setup.mode == Mode::DryRun;
+        let list = if is_dry { file.look::<Eviction>() } else { file.load() };
+        let what = match list {
+            Ok(list) if list.is_empty() => return,
+            Ok(list) if is_dry => {
+                format!(
+                    "the API server is not told of {} evictions of an earlier run: this is a dry run",
+                    list.len()
+                )
+            }
             Ok(list) => {
                 list.into_iter().for_each(|eviction| self.enqueue(eviction, None));
                 self.one_by_one = self.next;
+                return;
             }
-            Err(error) => {
-                let what = format!(
-                    "evictions of an earlier run that the API server was not told of cannot be read: {error}"
-                );
-                self.tell(ClusterNews::Trouble(what)).await;
-            }
-        }
+            Err(error) => format!(
+                "evictions of an earlier run that the API server was not told of cannot be read: {error}"
+            ),
+        };
+        self.tell(ClusterNews::Trouble(what)).await;
     }
 
     async fn take(&mut self, order: Order) {
@@ -281,7 +289,7 @@ impl Session {
         self.next += 1;
     }
 
-    /// Writes what is to be told down, and gives up what is too much.
+    /// Has what is to be told written down, and gives up what is too much.
     async fn keep(&mut self) {
         let mut given_up = 0;
         while self.queue.len() > KEPT {
@@ -296,9 +304,14 @@ impl Session {
             );
             self.tell(ClusterNews::Trouble(what)).await;
         }
-        let Some(file) = &self.file else { return };
-        let list: Vec<&Eviction> = self.queue.values().map(|item| &item.eviction).collect();
-        match file.save(&list) {
+        let all = self.queue.values().map(|item| item.eviction.clone()).collect();
+        if let Some(outbox) = &mut self.outbox {
+            outbox.keep(all);
+        }
+    }
+
+    async fn take_written(&mut self, written: io::Result<()>) {
+        match written {
             Ok(()) => drop(self.troubles.remove("outbox")),
             Err(error) => {
                 let what = format!(
@@ -499,9 +512,24 @@ impl Session {
             saying.abort();
             let _ = saying.await;
         }
-        if let (Some(node), Mode::Enforce) = (self.node.clone(), self.setup.mode)
-            && let Err(failure) = clear_taints(&self.api, &node).await
-        {
+        let node = self.node.clone().filter(|_| self.setup.mode == Mode::Enforce);
+        let api = &self.api;
+        let untaint = async {
+            match &node {
+                Some(node) => clear_taints(api, node).await,
+                None => Ok(()),
+            }
+        };
+        let flush = async {
+            match &mut self.outbox {
+                Some(outbox) => outbox.flush().await,
+                None => Ok(()),
+            }
+        };
+        // Neither waits for the other: whoever has ebb end may not wait for long.
+        let (written, untainted) = tokio::join!(flush, untaint);
+        self.take_written(written).await;
+        if let Err(failure) = untainted {
             self.tell(ClusterNews::Trouble(format!("taints of the Node stay: {failure}"))).await;
         }
     }
@@ -534,6 +562,14 @@ fn update<T>(of: Followed<T>) -> Update<T> {
 /// Whether that holds, or comes to by then.
 async fn holds(what: &mut watch::Receiver<bool>, until: Instant) -> bool {
     matches!(timeout_at(until, what.wait_for(|holds| *holds)).await, Ok(Ok(_)))
+}
+
+/// Waits until the outbox, where there is one, has written something.
+async fn written(outbox: &mut Option<Outbox>) -> io::Result<()> {
+    match outbox {
+        Some(outbox) => outbox.written().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn at(due: Option<Instant>) {

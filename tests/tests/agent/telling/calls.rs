@@ -120,8 +120,8 @@ fn what_could_not_be_told_before_ebb_ended_is_told_once_by_the_next_run() {
     let mut agent = start(&lab, &api, &["--enforce"]);
     api.set_silent(false);
     assert_eq!(told(&mut agent, 1), ["ns/hog"]);
-    assert_eq!(outbox(&lab), "");
     let records = agent.stop();
+    assert_eq!(outbox(&lab), "");
     assert_eq!(records.iter().filter(|r| r["event"] == "evicted").count(), 0, "{records:#?}");
     assert_eq!(api.uid_of("ns", "hog"), None);
     assert_eq!(events(&api).len(), 1);
