@@ -38,7 +38,7 @@ pub use client::ClientRefusal;
 pub use guard_band::{Band, GuardBand};
 pub use job::{Job, Method, Mode, Need, Rung, Step};
 pub use losses::{Loss, Losses};
-pub use note::{PlanNote, notes, unlisted};
+pub use note::{PlanNote, awaited, notes};
 pub use output::Output;
 pub use record::{Done, Moment, OomConstraint, Outcome, Record};
 pub use refusal::{NotDone, Refusal};

@@ -12,8 +12,8 @@ pub struct PlanNote {
     pub note: Note,
     /// The signal that the plan handles: figures of the note have its unit.
     pub signal: Signal,
-    /// Workloads are skipped because the runtime has not listed its pods yet.
-    pub is_waiting_for_pods: bool,
+    /// Workloads are skipped because a list of pods has not come yet: for want of which.
+    pub awaited: Option<ProtectedReason>,
 }
 
 impl PlanNote {
@@ -23,7 +23,7 @@ impl PlanNote {
         Self {
             note: note.clone(),
             signal: plan.handled.as_ref().map_or(Signal::MemoryAvailable, |handled| handled.signal),
-            is_waiting_for_pods: unlisted(plan) > 0,
+            awaited: awaited(plan),
         }
     }
 }
@@ -34,9 +34,12 @@ pub fn notes(plan: &Plan) -> Vec<Worded<PlanNote>> {
     plan.notes.iter().map(|note| PlanNote::of(plan, note).into()).collect()
 }
 
-/// How many workloads a plan keeps for want of the container runtime's word on whose they are.
+/// For want of which list of pods, the runtime's or the API server's, a plan skips workloads, if it does.
 #[must_use]
-pub fn unlisted(plan: &Plan) -> usize {
-    let unlisted = SkipReason::Protected { reason: ProtectedReason::Unlisted };
-    plan.skipped.iter().filter(|kept| kept.reason == unlisted).count()
+pub fn awaited(plan: &Plan) -> Option<ProtectedReason> {
+    let is_skipped = |of: &ProtectedReason| {
+        let reason = SkipReason::Protected { reason: *of };
+        plan.skipped.iter().any(|kept| kept.reason == reason)
+    };
+    [ProtectedReason::Unlisted, ProtectedReason::Undescribed].into_iter().find(is_skipped)
 }

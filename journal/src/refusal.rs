@@ -120,6 +120,7 @@ fn protection(reason: ProtectedReason) -> &'static str {
         ProtectedReason::KernelThread => "it is a kernel thread",
         ProtectedReason::NothingRuns => "nothing of it runs",
         ProtectedReason::Unlisted => "waiting for the runtime's pod list",
+        ProtectedReason::Undescribed => "waiting for the API server's pod list",
         ProtectedReason::Unreadable => "its processes cannot be read",
     }
 }

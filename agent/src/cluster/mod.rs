@@ -11,7 +11,7 @@ mod eviction;
 mod pod;
 
 pub use eviction::{Eviction, Told};
-pub use pod::{Budget, NodePod, PodObject};
+pub use pod::{Budget, NodePod, NodePods, PodObject};
 
 use crate::clock::Clock;
 use ebb_policy::plan::NodeCondition;
@@ -114,7 +114,7 @@ impl Cluster {
 ///
 /// Anybody who can make a pod can call it the mirror of a static pod. The UID of a static pod is that of no object, so what calls itself the mirror of a pod that is listed itself is left out: it would make that one a static pod, which is never evicted.
 #[must_use]
-pub fn by_pod(objects: BTreeMap<String, Arc<NodePod>>) -> BTreeMap<String, Arc<NodePod>> {
+pub fn by_pod(objects: BTreeMap<String, Arc<NodePod>>) -> NodePods {
     let own: BTreeSet<String> = objects.keys().cloned().collect();
     let is_true = |pod: &Arc<NodePod>, uid: &String| !(pod.is_mirror && own.contains(uid));
     let pods = objects.into_values();

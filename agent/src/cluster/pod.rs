@@ -4,6 +4,7 @@ use crate::config::Contract;
 use crate::sense::manifests;
 use ebb_model::class_priority;
 use ebb_policy::snapshot::{DisruptionBudget, OwnerRef, Preference, ProtectedReason, Workload};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const SHOWN: usize = 64;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A pod's object, by all that must fit when something is done to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PodObject {
     /// Namespace.
     pub namespace: String,
@@ -35,7 +37,8 @@ pub struct PodObject {
 }
 
 /// A pod of this node.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodePod {
     /// What its specification says; its key has the UID under which the kubelet runs it.
     pub workload: Workload,
@@ -50,8 +53,12 @@ pub struct NodePod {
     /// It asks never to be evicted.
     pub asks_never: bool,
     /// What is wrong with what it says, for people.
+    #[serde(skip)]
     pub problems: Vec<String>,
 }
+
+/// Pods by the UID under which their kubelet runs them.
+pub type NodePods = BTreeMap<String, Arc<NodePod>>;
 
 impl NodePod {
     /// What of a pod's object is kept.
@@ -383,6 +390,22 @@ mod tests {
             (pod.workload.termination_grace.map(|grace| grace.0), pod.problems),
             (Some(1), vec![])
         );
+    }
+
+    #[test]
+    fn a_field_that_is_newer_than_ebb_is_a_mistake_in_a_file_and_none_in_an_object() {
+        let mut object = json!({
+            "metadata": { "name": "a", "uid": "u", "resourceVersion": "7" },
+            "spec": { "containers": [{ "name": "main", "resources": {
+                "requests": { "memory": "1Gi" }, "newer": {},
+            } }] },
+        });
+        let pod = NodePod::read(&object);
+        assert_eq!(pod.problems, [""; 0]);
+        let requests = &pod.workload.containers[0].requests;
+        assert!(requests.memory.is_some(), "{requests:?}");
+        object["metadata"]["resourceVersion"] = Value::Null;
+        assert!(NodePod::read(&object).problems[0].contains("resources.newer"));
     }
 
     #[test]

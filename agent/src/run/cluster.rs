@@ -13,11 +13,12 @@ use super::episodes::of_signal;
 use crate::act::{Mode, Step, Target};
 use crate::clock::Boot;
 use crate::cluster::{
-    Budget, Cluster, ClusterNews, Eviction, NodePod, Order, PodObject, Told, Update, by_pod,
+    Budget, Cluster, ClusterNews, Eviction, NodePods, Order, PodObject, Told, Update, by_pod,
     is_a_name,
 };
 use crate::config::Contract;
 use crate::state::{Depth, Extent, Manifested};
+use crate::store::Memory;
 use ebb_journal::Record;
 use ebb_policy::plan::Evict;
 use ebb_policy::signal::NodeConditionType;
@@ -36,6 +37,12 @@ const DELETED: Duration = Duration::from_secs(60);
 /// A pod's end may be seen this long before the loop takes in that it was killed.
 const UNTOLD: Duration = Duration::from_secs(10);
 
+/// After a start nobody is evicted whom the API server has yet to describe: for so long at most, for it may be away.
+const FIRST_LIST: Duration = Duration::from_secs(5);
+
+/// What it says of pods is written down for the next run this often at most: each time waits for the disk.
+const WRITTEN_EVERY: Duration = Duration::from_secs(10);
+
 /// How long the end waits until the Node's taints are taken away.
 const LAST_TAINTS: Duration = Duration::from_secs(2);
 
@@ -43,8 +50,12 @@ const LAST_TAINTS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct ClusterWatch {
     cluster: Cluster,
-    /// Pods by the UID under which the kubelet runs them.
-    pods: BTreeMap<String, Arc<NodePod>>,
+    began: Boot,
+    /// What the API server said last, to this run or an earlier one.
+    pods: NodePods,
+    /// They may have changed since they were handed over for the next run.
+    are_new: bool,
+    handed_over: Boot,
     budgets: BTreeMap<String, Arc<Budget>>,
     is_up: bool,
     /// Decided, and not acted on yet.
@@ -79,6 +90,7 @@ struct Telling {
     /// For want of what it was evicted.
     signal: Option<Signal>,
     deleted: Option<Boot>,
+    /// As far as it can be.
     is_told: bool,
 }
 
@@ -100,7 +112,10 @@ impl ClusterWatch {
     pub(super) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
-            pods: BTreeMap::new(),
+            began: Boot::now(),
+            pods: NodePods::new(),
+            are_new: false,
+            handed_over: Boot::now(),
             budgets: BTreeMap::new(),
             is_up: false,
             waiting: BTreeMap::new(),
@@ -114,15 +129,28 @@ impl ClusterWatch {
         }
     }
 
-    /// Begins to tell of an eviction: the orders for that.
-    fn tell(&mut self, uid: String, eviction: Eviction, signal: Option<Signal>) -> Vec<Order> {
+    /// What the API server said last of the node's pods.
+    pub(super) fn pods(&self) -> &NodePods {
+        &self.pods
+    }
+
+    /// Hands over what has changed of that.
+    pub(super) fn remember_in(&mut self, memory: &mut Memory) {
+        let now = Boot::now();
+        if self.are_new && now.since(self.handed_over) >= WRITTEN_EVERY {
+            self.handed_over = now;
+            self.are_new = !memory.note_pods(&self.pods);
+        }
+    }
+
+    /// An eviction is about to be told of: whether nothing of the pod runs any more.
+    fn begin_telling(&mut self, uid: &str, signal: Option<Signal>) -> bool {
         let telling = Telling::begin(signal);
-        let ended = self.ended.remove(&uid);
+        let ended = self.ended.remove(uid);
         let is_dead = ended.is_some_and(|ended| telling.since.since(ended) < UNTOLD);
-        self.waiting.remove(&uid);
-        self.telling.insert(uid.clone(), telling);
-        let death = is_dead.then_some(Order::Dead(uid));
-        [Order::Tell(eviction.into())].into_iter().chain(death).collect()
+        self.waiting.remove(uid);
+        self.telling.insert(uid.to_owned(), telling);
+        is_dead
     }
 
     /// Nothing of a pod runs any more: the order for that, where its eviction is being told.
@@ -186,6 +214,7 @@ impl Agent {
         match news {
             ClusterNews::Pods(Update::All(pods)) => {
                 cluster.pods = by_pod(pods);
+                cluster.are_new = true;
                 let (pods, now) = (&cluster.pods, Boot::now());
                 cluster.telling.retain(|uid, telling| {
                     !telling.is_told || pods.contains_key(uid) && telling.covers_restarts(now)
@@ -195,6 +224,7 @@ impl Agent {
                     self.reporter.tell(Record::ApiServer { up: true, what });
                 }
                 self.tell_of_problems();
+                self.state.pods_mut().await_descriptions(false);
                 self.take_pods_over();
             }
             ClusterNews::Pods(Update::Broken(why)) => {
@@ -224,7 +254,7 @@ impl Agent {
                 if let Some(asked) = asked {
                     // It is deleted; the Event is still to be written.
                     let eviction = Eviction { is_deleting: true, ..asked };
-                    self.give_order(Order::Tell(eviction.into()));
+                    self.order_telling(eviction);
                 }
                 // Started while the deletion was waited for, and the next list of what the runtime has may be a minute away.
                 self.kill_what_was_restarted();
@@ -306,6 +336,21 @@ impl Agent {
         cluster.problems = wrong;
     }
 
+    /// Takes up what an earlier run was told of pods, until the API server tells it again.
+    pub(super) fn take_up_pods(&mut self, pods: Option<NodePods>) {
+        if let (Some(cluster), Some(pods)) = (&mut self.cluster, pods) {
+            cluster.pods = pods;
+            self.take_pods_over();
+        }
+    }
+
+    /// An API server that says nothing is not waited for: whoever it has not described is a candidate by what the runtime says.
+    pub(super) fn stop_waiting_for_pods(&mut self, at: Boot) {
+        if self.cluster.as_ref().is_some_and(|cluster| at.since(cluster.began) >= FIRST_LIST) {
+            self.state.pods_mut().await_descriptions(false);
+        }
+    }
+
     /// Puts the API server's pods into the pod book.
     fn take_pods_over(&mut self) {
         let Some(cluster) = &self.cluster else { return };
@@ -323,11 +368,25 @@ impl Agent {
         self.reporter.tell(Record::EvictionRefused { workload: asked.key.clone(), why });
     }
 
-    fn give_order(&mut self, order: Order) {
-        let Some(cluster) = &self.cluster else { return };
-        if !cluster.cluster.give(order) {
+    /// Gives an order; one that is lost is said.
+    fn give_order(&mut self, order: Order) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let is_given = cluster.cluster.give(order);
+        if !is_given {
             let what = "what the API server is to be told is more than waits for it: some is lost";
             self.reporter.tell(Record::Degraded { what: what.to_owned() });
+        }
+        is_given
+    }
+
+    /// Has the API server told of an eviction.
+    fn order_telling(&mut self, eviction: Eviction) {
+        let uid = eviction.uid.clone();
+        if !self.give_order(Order::Tell(eviction.into()))
+            && let Some(telling) = self.cluster.as_mut().and_then(|c| c.telling.get_mut(&uid))
+        {
+            // Nobody will say that it is told.
+            telling.is_told = true;
         }
     }
 
@@ -402,8 +461,10 @@ impl Agent {
 
     fn tell_of(&mut self, uid: String, eviction: Eviction, signal: Option<Signal>) {
         let Some(cluster) = &mut self.cluster else { return };
-        for order in cluster.tell(uid, eviction, signal) {
-            self.give_order(order);
+        let is_dead = cluster.begin_telling(&uid, signal);
+        self.order_telling(eviction);
+        if is_dead {
+            self.give_order(Order::Dead(uid));
         }
     }
 
@@ -429,7 +490,9 @@ impl Agent {
     /// Tells the API server's thread that nothing of a pod runs any more.
     pub(super) fn tell_cluster_of_death(&mut self, uid: &str) {
         let order = self.cluster.as_mut().and_then(|cluster| cluster.note_end(uid, Boot::now()));
-        order.into_iter().for_each(|order| self.give_order(order));
+        if let Some(order) = order {
+            self.give_order(order);
+        }
     }
 
     /// Kills what a kubelet has started of a pod that is evicted, before it has heard of its deletion: it is part of the same eviction, and needs no new one.

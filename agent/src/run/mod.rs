@@ -322,9 +322,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     agent.release_all(&janitor, "an earlier run left it throttled or frozen: released");
     agent.until_told_to_stop(wakers).await;
     agent.release_all(&janitor, "released: no longer throttled or frozen");
-    if let Some(memory) = agent.memory.take() {
-        memory.finish(agent.history.images.as_ref(), agent.state.pods().evicted());
-    }
+    agent.remember_last();
     Ok(())
 }
 
@@ -364,6 +362,7 @@ impl Agent {
         if desks.session.is_some() {
             state.pods_mut().expect_runtime();
         }
+        state.pods_mut().await_descriptions(desks.cluster.is_some());
         if let Some(path) = node_fs {
             state.disk_mut().watch(path);
         }

@@ -24,6 +24,7 @@ impl Agent {
     pub(super) fn pass(&mut self, at: Boot) {
         self.stop_waiting_for_images(at);
         self.forget_refusals(at);
+        self.stop_waiting_for_pods(at);
         self.read_stall();
         let mut extent = self.extent(at);
         let (mut snapshot, mut plan, mut next) = self.decide_on(at, extent);
@@ -331,7 +332,7 @@ fn kind(plan: &Plan, note: &Note) -> &'static str {
     match note {
         Note::TerminatingCovers { .. } => "terminatingCovers",
         Note::NoActiveWorkloads => "noActiveWorkloads",
-        Note::NoEvictionCandidates if ebb_journal::unlisted(plan) > 0 => "unlisted",
+        Note::NoEvictionCandidates if ebb_journal::awaited(plan).is_some() => "awaitsPods",
         Note::NoEvictionCandidates => "noEvictionCandidates",
         Note::NotEnough { .. } => "notEnough",
         Note::DryRunFreed { .. } => "dryRunFreed",

@@ -1,27 +1,29 @@
-//! What outlives a run: when images were first seen and last in use, and which pods were ended.
+//! What outlives a run: when images were first seen and last in use, which pods were ended, and what the API server said of pods.
 
 use super::Agent;
 use crate::clock::Boot;
-use crate::store::{ImageStore, Memory};
+use crate::store::{ImageStore, Memory, Remembered};
 use std::path::Path;
 
 impl Agent {
     /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
     pub(super) fn remember_in(&mut self, dir: &Path) {
         let now = self.state.clock().time(Boot::now());
-        let known = ImageStore::open_own(dir)
-            .and_then(|store| Ok((store.load(now)?, store.load_evicted()?)));
-        let memory = known.map_err(anyhow::Error::from).and_then(|(images, evicted)| {
-            let saved = images.clone().unwrap_or_default();
-            let memory = Memory::start(dir.to_owned(), saved, evicted.clone())?;
-            self.history.images = images;
-            self.state.pods_mut().remember_evicted(evicted);
+        let known = ImageStore::open_own(dir).and_then(|store| {
+            let pods = self.cluster.is_some().then(|| store.load_pods()).transpose()?;
+            Ok(Remembered { images: store.load(now)?, evicted: store.load_evicted()?, pods })
+        });
+        let memory = known.map_err(anyhow::Error::from).and_then(|known| {
+            let memory = Memory::start(dir.to_owned(), known.clone())?;
+            self.history.images = known.images;
+            self.state.pods_mut().remember_evicted(known.evicted);
+            self.take_up_pods(known.pods);
             Ok(memory)
         });
         match memory {
             Ok(memory) => self.memory = Some(memory),
             Err(error) => self.missing.push(format!(
-                "what is remembered of images and of ended pods does not outlive this run: {error:#}"
+                "what is remembered of images and of pods does not outlive this run: {error:#}"
             )),
         }
     }
@@ -33,5 +35,16 @@ impl Agent {
             memory.note(images);
         }
         memory.note_evicted(self.state.pods().evicted());
+        if let Some(cluster) = &mut self.cluster {
+            cluster.remember_in(memory);
+        }
+    }
+
+    /// Writes what is known, and waits for that: the agent ends.
+    pub(super) fn remember_last(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        let evicted = self.state.pods().evicted().clone();
+        let pods = self.cluster.as_ref().map(|cluster| cluster.pods().clone());
+        memory.finish(Remembered { images: self.history.images.clone(), evicted, pods });
     }
 }

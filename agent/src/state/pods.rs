@@ -62,6 +62,8 @@ pub struct Pods {
     pods_only: bool,
     /// There is a runtime, whether or not it has told anything yet.
     has_runtime: bool,
+    /// Whoever no manifest describes may be critical: the API server has yet to tell.
+    awaits_descriptions: bool,
     /// The pods, put together whenever what they are made of changes.
     known: Vec<Known>,
     /// Whose each cgroup is.
@@ -100,6 +102,8 @@ pub enum Fate {
 #[derive(Debug)]
 struct Known {
     workload: Workload,
+    /// A manifest tells of it.
+    is_described: bool,
     /// Its containers, by their places in the inventory.
     containers: Vec<usize>,
 }
@@ -113,6 +117,11 @@ impl Pods {
     /// Says that there is a runtime: what may be its container waits until it has told.
     pub fn expect_runtime(&mut self) {
         self.has_runtime = true;
+    }
+
+    /// Says whether the API server has yet to tell of pods: who is described by nobody until then is nobody to end.
+    pub fn await_descriptions(&mut self, awaits: bool) {
+        self.awaits_descriptions = awaits;
     }
 
     /// Whether cgroups that belong to no pod are no workloads.
@@ -370,9 +379,11 @@ impl Pods {
             workload.stats = self.stats(known, of, snapshot.taken_at, clock);
             self.add_volumes(&mut workload);
             let runs = of.filter(|usage| usage.has_payload);
-            let annotated = workload.protected;
+            let is_unknown = self.awaits_descriptions && !known.is_described;
+            let own = workload.protected;
+            let own = own.or(is_unknown.then_some(ProtectedReason::Undescribed));
             workload.protected = match runs {
-                Some(usage) => usage.protected.filter(|_| !usage.has_candidate).or(annotated),
+                Some(usage) => usage.protected.filter(|_| !usage.has_candidate).or(own),
                 None => Some(ProtectedReason::NothingRuns),
             };
             workload.local_limit = of.and_then(|usage| usage.local_limit);
@@ -468,14 +479,18 @@ impl Pods {
             }
             let mounted = seen().flat_map(|c| &c.mounted_images).cloned();
             workload.mounted_images = mounted.collect::<BTreeSet<_>>().into_iter().collect();
-            known.push(Known { workload, containers: own });
+            known.push(Known { workload, is_described: spec.is_some(), containers: own });
         }
         // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
         let waiting = self.manifests.iter().flat_map(|manifested| &manifested.pods);
         let waiting = waiting.filter(|spec| !named.contains(&spec.key.name));
         let is_false = |spec: &Workload| inventory.pods.iter().any(|pod| is_no_mirror(spec, pod));
         let waiting = waiting.filter(|spec| !is_false(spec)).cloned();
-        known.extend(waiting.map(|workload| Known { workload, containers: Vec::new() }));
+        known.extend(waiting.map(|workload| Known {
+            workload,
+            is_described: true,
+            containers: Vec::new(),
+        }));
         self.known = known;
     }
 

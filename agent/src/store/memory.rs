@@ -3,6 +3,7 @@
 //! The store is opened for each write alone: commands read it in between, and a write waits for them.
 
 use super::{ImageStore, Records, StoreError};
+use crate::cluster::NodePods;
 use crate::state::Evicted;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,6 +21,18 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 enum Keep {
     Images(Records),
     Evicted(Evicted),
+    Pods(NodePods),
+}
+
+/// What a store holds, or is to hold.
+#[derive(Clone, Debug, Default)]
+pub struct Remembered {
+    /// Images; `None` when nothing is known of any.
+    pub images: Option<Records>,
+    /// Pods that were ended.
+    pub evicted: Evicted,
+    /// What the API server said of the node's pods; `None` when it was not asked.
+    pub pods: Option<NodePods>,
 }
 
 /// Keeps a store up to date from a thread of its own.
@@ -27,16 +40,17 @@ enum Keep {
 pub struct Memory {
     saves: Option<SyncSender<Keep>>,
     thread: Option<JoinHandle<()>>,
-    saved: Records,
+    images: Records,
     evicted: Evicted,
+    pods: NodePods,
 }
 
 impl Memory {
-    /// Keeps the store in `dir`, which holds `saved` and `evicted`. It is opened for each write alone, so that others can read it in between.
+    /// Keeps the store in `dir`, which holds `saved`. It is opened for each write alone, so that others can read it in between.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub fn start(dir: PathBuf, saved: Records, evicted: Evicted) -> std::io::Result<Self> {
+    pub fn start(dir: PathBuf, saved: Remembered) -> std::io::Result<Self> {
         let (saves, inbox) = sync_channel::<Keep>(1);
         let thread = crate::threads::spawn("ebb-memory", move || {
             let mut unsaved = Unsaved::default();
@@ -49,13 +63,16 @@ impl Memory {
                 }
             }
         })?;
-        Ok(Self { saves: Some(saves), thread: Some(thread), saved, evicted })
+        let Remembered { images, evicted, pods } = saved;
+        let (images, pods) = (images.unwrap_or_default(), pods.unwrap_or_default());
+        Ok(Self { saves: Some(saves), thread: Some(thread), images, evicted, pods })
     }
 
     /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
     pub fn note(&mut self, records: &Records) {
-        if is_worth_a_write(&self.saved, records) && self.hand_over(Keep::Images(records.clone())) {
-            self.saved.clone_from(records);
+        if is_worth_a_write(&self.images, records) && self.hand_over(Keep::Images(records.clone()))
+        {
+            self.images.clone_from(records);
         }
     }
 
@@ -66,17 +83,30 @@ impl Memory {
         }
     }
 
+    /// The same with what the API server says of pods; whether there is nothing left to hand over.
+    pub fn note_pods(&mut self, pods: &NodePods) -> bool {
+        if &self.pods == pods {
+            return true;
+        }
+        let is_taken = self.hand_over(Keep::Pods(pods.clone()));
+        if is_taken {
+            self.pods.clone_from(pods);
+        }
+        is_taken
+    }
+
     /// Whether the thread has taken it.
     fn hand_over(&self, keep: Keep) -> bool {
         self.saves.as_ref().is_some_and(|saves| saves.try_send(keep).is_ok())
     }
 
     /// Writes what is known and waits for that: the agent ends.
-    pub fn finish(mut self, records: Option<&Records>, evicted: &Evicted) {
+    pub fn finish(mut self, last: Remembered) {
         if let Some(saves) = self.saves.take() {
-            let evicted = (&self.evicted != evicted).then(|| Keep::Evicted(evicted.clone()));
-            let images = records.map(|records| Keep::Images(records.clone()));
-            for keep in evicted.into_iter().chain(images) {
+            let evicted = (self.evicted != last.evicted).then_some(Keep::Evicted(last.evicted));
+            let images = last.images.map(Keep::Images);
+            let pods = last.pods.filter(|pods| *pods != self.pods).map(Keep::Pods);
+            for keep in evicted.into_iter().chain(images).chain(pods) {
                 // It fails only when the thread has died, which has been said.
                 let _ = saves.send(keep);
             }
@@ -92,6 +122,7 @@ impl Memory {
 struct Unsaved {
     images: Option<Records>,
     evicted: Option<Evicted>,
+    pods: Option<NodePods>,
     /// That the store was taken has been said.
     is_said: bool,
 }
@@ -99,7 +130,8 @@ struct Unsaved {
 impl Unsaved {
     /// Waits for more; for a second only while something is left that somebody else kept from being written.
     fn wait(&mut self, inbox: &Receiver<Keep>) -> Result<(), RecvTimeoutError> {
-        let keep = if self.images.is_none() && self.evicted.is_none() {
+        let is_idle = self.images.is_none() && self.evicted.is_none() && self.pods.is_none();
+        let keep = if is_idle {
             inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             inbox.recv_timeout(AGAIN_AFTER)
@@ -107,6 +139,7 @@ impl Unsaved {
         match keep? {
             Keep::Images(records) => self.images = Some(records),
             Keep::Evicted(evicted) => self.evicted = Some(evicted),
+            Keep::Pods(pods) => self.pods = Some(pods),
         }
         Ok(())
     }
@@ -115,7 +148,8 @@ impl Unsaved {
     fn save(&mut self, dir: &Path) {
         let images = self.images.take().map(Keep::Images);
         let evicted = self.evicted.take().map(Keep::Evicted);
-        for keep in images.into_iter().chain(evicted) {
+        let pods = self.pods.take().map(Keep::Pods);
+        for keep in images.into_iter().chain(evicted).chain(pods) {
             let Err(error) = save_soon(dir, &keep) else {
                 self.is_said = false;
                 continue;
@@ -128,6 +162,7 @@ impl Unsaved {
                 _ if !is_taken => {}
                 Keep::Images(records) => self.images = Some(records),
                 Keep::Evicted(evicted) => self.evicted = Some(evicted),
+                Keep::Pods(pods) => self.pods = Some(pods),
             }
         }
     }
@@ -140,6 +175,7 @@ fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
         let saved = ImageStore::open_own(dir).and_then(|store| match keep {
             Keep::Images(records) => store.save(records),
             Keep::Evicted(evicted) => store.save_evicted(evicted),
+            Keep::Pods(pods) => store.save_pods(pods),
         });
         match saved {
             Err(error) if error.is_taken() && tries < 20 => {
@@ -165,6 +201,7 @@ fn is_worth_a_write(saved: &Records, records: &Records) -> bool {
 mod tests {
     use super::super::tests::{record, records};
     use super::*;
+    use crate::cluster::NodePod;
     use ebb_policy::Time;
 
     #[test]
@@ -184,14 +221,19 @@ mod tests {
     fn the_end_of_the_agent_writes_what_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let dir_of = || dir.path().to_owned();
-        let mut memory = Memory::start(dir_of(), Records::new(), Evicted::new()).unwrap();
+        let mut memory = Memory::start(dir_of(), Remembered::default()).unwrap();
         memory.note(&records(&[("a", record(1, None))]));
-        let last = records(&[("a", record(1, Some(7)))]);
+        let images = records(&[("a", record(1, Some(7)))]);
         let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
-        memory.finish(Some(&last), &evicted);
+        let pod = NodePod::read(&serde_json::json!({ "metadata": { "name": "p", "uid": "u2" } }));
+        let pod = NodePod { problems: Vec::new(), ..pod };
+        let pods: NodePods = [("u2".to_owned(), pod.into())].into();
+        let last = Remembered { images: Some(images), evicted, pods: Some(pods) };
+        memory.finish(last.clone());
         let store = ImageStore::open(dir.path()).unwrap();
-        assert_eq!(store.load(Time(9)).unwrap(), Some(last));
-        assert_eq!(store.load_evicted().unwrap(), evicted);
+        assert_eq!(store.load(Time(9)).unwrap(), last.images);
+        assert_eq!(store.load_evicted().unwrap(), last.evicted);
+        assert_eq!(Some(store.load_pods().unwrap()), last.pods);
     }
 
     /// `ebb images` may have it open for longer than a write waits.

@@ -1,10 +1,11 @@
-//! What is remembered across restarts: when each image was first seen and when it was last in use, and which pods were ended.
+//! What is remembered across restarts: when each image was first seen and when it was last in use, which pods were ended, and what the API server said of the node's pods.
 //!
 //! ```text
 //!  History.images ──(changed enough)──┐
-//!  Pods.evicted ────(changed)─────────┴─► thread ebb-memory ──one transaction──► images.redb
+//!  Pods.evicted ────(changed)─────────┼─► thread ebb-memory ──one transaction──► images.redb
+//!  pods by the API ─(changed)─────────┘
 //! ```
-//! Without this the longest unused image after a restart would be any image at all, and a sandbox that was left when its pod was ended would be nobody's.
+//! Without this the longest unused image after a restart would be any image at all, a sandbox that was left when its pod was ended would be nobody's, and beside an API server that is away a critical pod would be like any other.
 //! The store is an embedded database that survives a crash at any point; what a crash can cost is the last minute.
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
@@ -12,17 +13,19 @@ mod attempts;
 mod memory;
 mod outbox;
 
+use crate::cluster::NodePods;
 use crate::state::Evicted;
 use crate::threads::contain;
 use attempts::Attempt;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
-pub use memory::Memory;
+pub use memory::{Memory, Remembered};
 pub use outbox::OutboxFile;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// First seen and last in use, in milliseconds since the Unix epoch, by the name under which an image is remembered.
 const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::new("images");
@@ -30,7 +33,10 @@ const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::n
 /// Ids of sandboxes with spaces between them, by the UID of a pod that was ended.
 const EVICTED: TableDefinition<'_, &str, &str> = TableDefinition::new("evicted");
 
-/// All that is remembered, by the names of `History`.
+/// What the API server said last of each pod of the node, as JSON, by the UID under which its kubelet runs it.
+const PODS: TableDefinition<'_, &str, &str> = TableDefinition::new("pods");
+
+/// All that is remembered of images, by the names of `History`.
 pub type Records = BTreeMap<String, ImageRecord>;
 
 /// Why the store cannot be used.
@@ -204,6 +210,50 @@ impl ImageStore {
         })
     }
 
+    /// What the API server said of the node's pods. What another version of ebb wrote and this one cannot read is left out.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn load_pods(&self) -> Result<NodePods, StoreError> {
+        self.with(|database| {
+            let table = match database.begin_read()?.open_table(PODS) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(NodePods::new()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut pods = NodePods::new();
+            for entry in table.iter()? {
+                let (uid, pod) = entry?;
+                if let Ok(pod) = serde_json::from_str(pod.value()) {
+                    pods.insert(uid.value().to_owned(), Arc::new(pod));
+                }
+            }
+            Ok(pods)
+        })
+    }
+
+    /// Makes the store hold these pods and no others, in one transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written; what it held before then still stands.
+    pub fn save_pods(&self, pods: &NodePods) -> Result<(), StoreError> {
+        self.with(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut table = transaction.open_table(PODS)?;
+                table.retain(|uid, _| pods.contains_key(uid))?;
+                for (uid, pod) in pods {
+                    let Ok(text) = serde_json::to_string(&**pod) else { continue };
+                    let is_known = table.get(uid.as_str())?.is_some_and(|old| old.value() == text);
+                    if !is_known {
+                        table.insert(uid.as_str(), text.as_str())?;
+                    }
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
     /// Does `work` on the file; one that turns out to be damaged is put aside, so that the next to open it begins a new one.
     fn with<T>(
         &self,
@@ -241,6 +291,7 @@ fn put_aside(path: &Path, why: &impl std::fmt::Display) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::NodePod;
 
     pub(super) fn record(first: u64, last: Option<u64>) -> ImageRecord {
         ImageRecord { first_detected: Time(first), last_used: last.map(Time) }
@@ -279,6 +330,33 @@ mod tests {
         store.save_evicted(&one).unwrap();
         assert_eq!(store.load_evicted().unwrap(), one);
         assert_eq!(store.load(Time(9)).unwrap().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_was_said_of_pods_is_kept_beside_it_whoever_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ImageStore::open(dir.path()).unwrap();
+        assert!(store.load_pods().unwrap().is_empty());
+        let pod = |name: &str, priority: i64| {
+            let object = serde_json::json!({
+                "metadata": { "namespace": "ns", "name": name, "uid": name, "labels": { "app": name } },
+                "spec": { "priority": priority, "containers": [{
+                    "name": "main", "resources": { "requests": { "memory": "64Mi" } },
+                }] },
+            });
+            (name.to_owned(), Arc::new(NodePod::read(&object)))
+        };
+        let both: NodePods = [pod("a", 2_000_001_000), pod("b", 7)].into();
+        store.save_pods(&both).unwrap();
+        assert_eq!(store.load_pods().unwrap(), both);
+        let one: NodePods = [pod("b", 8)].into();
+        store.save_pods(&one).unwrap();
+        assert_eq!(store.load_pods().unwrap(), one);
+        // As a version of ebb that says something else of pods leaves it.
+        let newer = store.database.as_ref().unwrap().begin_write().unwrap();
+        newer.open_table(PODS).unwrap().insert("c", r#"{"newer": 1}"#).unwrap();
+        newer.commit().unwrap();
+        assert_eq!(store.load_pods().unwrap(), one);
     }
 
     #[test]

@@ -140,9 +140,9 @@ fn notes() -> impl Strategy<Value = Vec<Worded<PlanNote>>> {
         any::<(u64, u64)>().prop_map(|(expected, need)| Note::TerminatingCovers { expected, need }),
         key().prop_map(|workload| Note::LocalPressure { workload }),
     ];
-    let of = (note, signal(), any::<bool>()).prop_map(|(note, signal, is_waiting_for_pods)| {
-        PlanNote { note, signal, is_waiting_for_pods }.into()
-    });
+    let awaited = option::of(Just(ProtectedReason::Undescribed));
+    let of = (note, signal(), awaited)
+        .prop_map(|(note, signal, awaited)| PlanNote { note, signal, awaited }.into());
     vec(of, 0..3)
 }
 

@@ -1,6 +1,7 @@
 //! The notes of a plan, as sentences.
 
 use super::amount::{amount, bytes};
+use super::skipped::protection;
 use super::time_of_day;
 use crate::note::PlanNote;
 use ebb_policy::Signal;
@@ -10,10 +11,8 @@ use std::fmt;
 impl fmt::Display for PlanNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&note(&self.note, self.signal))?;
-        match self.note {
-            Note::NoEvictionCandidates if self.is_waiting_for_pods => {
-                f.write_str("; waiting for the runtime's pod list")
-            }
+        match (&self.note, self.awaited) {
+            (Note::NoEvictionCandidates, Some(list)) => write!(f, "; {}", protection(list)),
             _ => Ok(()),
         }
     }

@@ -72,6 +72,7 @@ pub fn protection(reason: ProtectedReason) -> String {
         ProtectedReason::OomScoreAdj => "oom_score_adj is -1000".into(),
         ProtectedReason::KernelThread => "a kernel thread".into(),
         ProtectedReason::Unlisted => "waiting for the runtime's pod list".into(),
+        ProtectedReason::Undescribed => "waiting for the API server's pod list".into(),
         // As above.
         other => named(&other),
     }

@@ -17,8 +17,7 @@ fn amounts_have_the_unit_of_their_signal() {
 #[test]
 fn what_a_note_counts_has_the_unit_of_the_signal() {
     let covers = Note::TerminatingCovers { expected: 1036, need: 116 };
-    let said =
-        |signal| PlanNote { note: covers.clone(), signal, is_waiting_for_pods: false }.to_string();
+    let said = |signal| PlanNote { note: covers.clone(), signal, awaited: None }.to_string();
     assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
     assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
 }

@@ -4,6 +4,7 @@ mod annotations;
 mod calls;
 mod connections;
 mod credentials;
+mod first_list;
 mod mirrors;
 mod node;
 mod order;

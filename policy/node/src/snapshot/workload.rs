@@ -71,6 +71,8 @@ pub enum ProtectedReason {
     NothingRuns,
     /// It may be a container of a pod, or a sandbox: the container runtime's pod list has not come yet.
     Unlisted,
+    /// It is a pod that the API server has yet to describe, after a start: it may be critical.
+    Undescribed,
     /// Its processes cannot all be read, so nobody can tell whether one of them is protected.
     Unreadable,
 }

@@ -1,0 +1,42 @@
+//! A start beside an API server that says nothing yet: whoever it has not described may be critical.
+
+use super::*;
+use ebb_tests::api_server::{pod, pod_object};
+
+/// It may be away for long, so that is waited for in vain for some seconds only.
+#[test]
+fn nobody_is_evicted_before_the_first_list_of_pods_unless_it_does_not_come_for_seconds() {
+    let (lab, hog, api) = beside_an_api_server();
+    api.set_silent(true);
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    lab.node.gives_back_when_killed(&hog.payload, 1500);
+    lab.node.set_available(60);
+    let holding = agent.wait("evictionDeferred");
+    let why = holding["notes"][0].as_str().unwrap();
+    assert!(why.contains("waiting for the API server's pod list"), "{holding}");
+    wait_for("the kill without it", || hog.payload.is_killed());
+    agent.wait("pressureRelieved");
+    agent.stop();
+}
+
+#[test]
+fn what_an_earlier_run_was_told_of_pods_counts_until_the_api_server_tells_it_again() {
+    let (mut lab, hog, api) = beside_an_api_server();
+    let web = another(&mut lab, &api, "web", 800);
+    let mut object = pod_object("ns", "hog", &hog.uid);
+    object["spec"]["priority"] = 2_000_001_000.into();
+    api.put(&pod("ns", "hog"), object);
+    let mut agent = start(&lab, &api, &[]);
+    wait_until_pods_are_watched(&api);
+    wait_for("the API server's pods", || {
+        agent.take_in();
+        agent.seen.iter().any(|record| record["event"] == "apiServer" && record["up"] == true)
+    });
+    agent.stop();
+    api.set_silent(true);
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    kill(&lab, &web);
+    agent.wait("pressureRelieved");
+    agent.stop();
+    assert!(!hog.payload.is_killed(), "it is critical");
+}
