@@ -12,7 +12,7 @@ pub struct PlanNote {
     pub note: Note,
     /// The signal that the plan handles: figures of the note have its unit.
     pub signal: Signal,
-    /// Workloads are skipped because a list of pods has not come yet: for want of which.
+    /// Which list of pods, if any, the plan still waits for: workloads are skipped because of that.
     pub awaited: Option<ProtectedReason>,
 }
 
@@ -34,7 +34,7 @@ pub fn notes(plan: &Plan) -> Vec<Worded<PlanNote>> {
     plan.notes.iter().map(|note| PlanNote::of(plan, note).into()).collect()
 }
 
-/// For want of which list of pods, the runtime's or the API server's, a plan skips workloads, if it does.
+/// Which list of pods, the runtime's or the API server's, a plan still waits for and skips workloads because of that; `None` where it waits for none.
 #[must_use]
 pub fn awaited(plan: &Plan) -> Option<ProtectedReason> {
     let is_skipped = |of: &ProtectedReason| {

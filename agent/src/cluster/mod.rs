@@ -37,7 +37,7 @@ pub enum Order {
     Dead(String),
     /// The Node is to have these conditions, and the taints that follow from them.
     Conditions(Vec<NodeCondition>),
-    /// ebb ends: take taints away and say when that is done.
+    /// ebb ends: take taints away, write what is still to be told to disk, and say when both are done.
     Stop(oneshot::Sender<()>),
 }
 

@@ -48,7 +48,8 @@ pub struct NodePod {
     pub is_mirror: bool,
     /// The object has a deletion time.
     pub is_deleting: bool,
-    /// Labels, by which budgets cover it.
+    /// Labels, by which budgets cover it. They are as long as whoever made the pod likes, and no budget outlives a run of ebb: on disk there are none.
+    #[serde(skip)]
     pub labels: BTreeMap<String, String>,
     /// It asks never to be evicted.
     pub asks_never: bool,

@@ -9,7 +9,6 @@
 
 use super::Agent;
 use super::episode::SETTLES_WITHIN;
-use super::episodes::of_signal;
 use crate::act::{Mode, Step, Target};
 use crate::clock::Boot;
 use crate::cluster::{
@@ -43,8 +42,8 @@ const FIRST_LIST: Duration = Duration::from_secs(5);
 /// What it says of pods is written down for the next run this often at most: each time waits for the disk.
 const WRITTEN_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the end waits until the Node's taints are taken away.
-const LAST_TAINTS: Duration = Duration::from_secs(2);
+/// How long the end waits until the Node's taints are taken away and what is still to be told is on disk.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The loop's side of the API server.
 #[derive(Debug)]
@@ -90,7 +89,7 @@ struct Telling {
     /// For want of what it was evicted.
     signal: Option<Signal>,
     deleted: Option<Boot>,
-    /// As far as it can be.
+    /// Told as far as it can be, or lost: nothing more will be said of it.
     is_told: bool,
 }
 
@@ -143,7 +142,7 @@ impl ClusterWatch {
         }
     }
 
-    /// An eviction is about to be told of: whether nothing of the pod runs any more.
+    /// Notes that an eviction is about to be told of; returns whether nothing of the pod runs any more.
     fn begin_telling(&mut self, uid: &str, signal: Option<Signal>) -> bool {
         let telling = Telling::begin(signal);
         let ended = self.ended.remove(uid);
@@ -224,7 +223,10 @@ impl Agent {
                     self.reporter.tell(Record::ApiServer { up: true, what });
                 }
                 self.tell_of_problems();
-                self.state.pods_mut().await_descriptions(false);
+                if self.state.pods_mut().await_descriptions(false) {
+                    // Whom nobody had described was left out of the last decision.
+                    self.wake_at = Some(Boot::now());
+                }
                 self.take_pods_over();
             }
             ClusterNews::Pods(Update::Broken(why)) => {
@@ -344,9 +346,15 @@ impl Agent {
         }
     }
 
+    /// When an API server that has said nothing is not waited for any more; `None` where it is not waited for.
+    pub(super) fn first_list_due(&self) -> Option<Boot> {
+        let cluster = self.cluster.as_ref().filter(|_| self.state.pods().awaits_descriptions())?;
+        Some(cluster.began.plus(FIRST_LIST))
+    }
+
     /// An API server that says nothing is not waited for: whoever it has not described is a candidate by what the runtime says.
     pub(super) fn stop_waiting_for_pods(&mut self, at: Boot) {
-        if self.cluster.as_ref().is_some_and(|cluster| at.since(cluster.began) >= FIRST_LIST) {
+        if self.first_list_due().is_some_and(|due| at >= due) {
             self.state.pods_mut().await_descriptions(false);
         }
     }
@@ -382,11 +390,18 @@ impl Agent {
     /// Has the API server told of an eviction.
     fn order_telling(&mut self, eviction: Eviction) {
         let uid = eviction.uid.clone();
-        if !self.give_order(Order::Tell(eviction.into()))
-            && let Some(telling) = self.cluster.as_mut().and_then(|c| c.telling.get_mut(&uid))
+        if self.give_order(Order::Tell(eviction.into())) {
+            return;
+        }
+        let Some(cluster) = &mut self.cluster else { return };
+        // Nobody will say that it is told.
+        if let Some(telling) = cluster.telling.get_mut(&uid)
+            && telling.deleted.is_some()
         {
-            // Nobody will say that it is told.
             telling.is_told = true;
+        } else {
+            // Nor is its pod deleted: what its kubelet starts again is no part of this eviction, and to be told of by itself.
+            cluster.telling.remove(&uid);
         }
     }
 
@@ -470,14 +485,14 @@ impl Agent {
 
     /// Adds to the episode that the eviction belongs to, where that is not over, that the API server knows of it.
     fn note_told(&mut self, told: &Told, signal: Option<Signal>) {
-        let Some(episode) = of_signal(&mut self.watches, signal) else { return };
         let mut detail = format!("{}/{}", told.eviction.namespace, told.eviction.name);
         if !told.refused.is_empty() {
             detail = format!("{detail}: refused: {}", told.refused.join("; "));
         } else if told.was_gone {
             detail += ": its object was gone";
         }
-        episode.note("the API server was told", Boot::now(), Some(detail));
+        let moment = ("the API server was told", Boot::now());
+        self.note_moment(None, signal.as_slice(), moment, &detail);
     }
 
     /// Nothing was done to the pod: there is nothing to tell.
@@ -562,13 +577,13 @@ impl Agent {
         }
     }
 
-    /// Takes the Node's taints away, because ebb ends.
+    /// Has the Node's taints taken away, and what is still to be told written to disk, because ebb ends.
     pub(super) async fn leave_cluster(&mut self) {
         let Some(cluster) = &self.cluster else { return };
         let (done, is_done) = tokio::sync::oneshot::channel();
         if cluster.cluster.give(Order::Stop(done)) {
             // An API server that is away is not waited for: the next start takes them away.
-            let _ = tokio::time::timeout(LAST_TAINTS, is_done).await;
+            let _ = tokio::time::timeout(LAST_WORDS, is_done).await;
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::clock::Boot;
 use ebb_journal::incident::About;
 use ebb_journal::{Record, ms};
 use ebb_policy::Signal;
+use ebb_policy::snapshot::WorkloadKey;
 
 impl Agent {
     /// The watches that each look at the node serves.
@@ -68,6 +69,31 @@ impl Agent {
         }
     }
 
+    /// Notes a moment of what is done to `workload` in each episode that it belongs to: that of the memory pressure that it was chosen for, and those of `signals`; where none of these goes on, in whichever does. Returns how many milliseconds after the beginning of the first of them that was.
+    pub(super) fn note_moment(
+        &mut self,
+        workload: Option<&WorkloadKey>,
+        signals: &[Signal],
+        (what, at): (&'static str, Boot),
+        detail: &str,
+    ) -> Option<f64> {
+        let mut first = None;
+        let mut note = |episode: &mut Episode| {
+            first.get_or_insert(episode.after_ms(at));
+            episode.note(what, at, Some(detail.to_owned()));
+        };
+        workload.and_then(|key| self.pressures.episode_of(key)).into_iter().for_each(&mut note);
+        let own = self.watches.iter_mut().filter(|watch| signals.contains(&watch.signal));
+        own.filter_map(|watch| watch.episode.as_mut()).for_each(&mut note);
+        if first.is_none() {
+            let any = self.watches.iter_mut().find_map(|watch| watch.episode.as_mut());
+            let episode = any?;
+            first = Some(episode.after_ms(at));
+            episode.note(what, at, Some(detail.to_owned()));
+        }
+        first
+    }
+
     /// Stores the episodes that are going on, because ebb is told to stop: what led to its last decisions must not be lost.
     pub(super) fn store_open_episodes(&mut self, why: &str) {
         let at = Boot::now();
@@ -80,12 +106,4 @@ impl Agent {
         }
         self.store_open_pressure_episodes(at, why);
     }
-}
-
-/// The episode that something which was done for `signal` belongs to: that of the signal, else whichever there is.
-pub(super) fn of_signal(watches: &mut [Watch], signal: Option<Signal>) -> Option<&mut Episode> {
-    let has = |watch: &Watch| watch.episode.is_some();
-    let own = watches.iter().position(|w| has(w) && Some(w.signal) == signal);
-    let place = own.or_else(|| watches.iter().position(has))?;
-    watches.get_mut(place)?.episode.as_mut()
 }

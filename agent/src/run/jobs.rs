@@ -1,10 +1,9 @@
 //! What was set in motion: jobs handed to the workers, what became of them, and what is on its way out.
 
 use super::Agent;
-use super::episodes::of_signal;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
-use crate::state::NodeState;
+use crate::state::{NodeState, Termination};
 use ebb_journal::{Done, Outcome, Record, ms};
 use ebb_policy::Signal;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
@@ -66,25 +65,21 @@ impl Agent {
         let workload = name.as_ref();
         let termination = self.state.terminations().get(&acted.job.target);
         let signal = termination.and_then(|termination| termination.signal);
-        let own = workload.and_then(|key| self.pressures.episode_of(key));
-        let episode = own.or_else(|| of_signal(&mut self.watches, signal));
+        let signals: Vec<Signal> = termination.into_iter().flat_map(Termination::signals).collect();
+        let who = told_as(&acted.job.target, told.as_ref());
         match &acted.result {
             Ok(ended) => {
-                let after_ms = episode.as_ref().map(|e| e.after_ms(ended.at));
-                if let Some(episode) = episode {
-                    let who = told_as(&acted.job.target, told.as_ref());
-                    let what = match (ended.method, acted.by_watchdog) {
-                        (act::Method::DryRun, _) => "would be evicted (dry run)",
-                        (act::Method::Terminate, _) => "terminating",
-                        (act::Method::Reclaim, _) => "reclaimed from",
-                        (act::Method::Throttle, _) => "throttled",
-                        (act::Method::Freeze, _) => "frozen",
-                        (act::Method::Release, _) => "released",
-                        (_, false) => "killed",
-                        (_, true) => "killed by the watchdog",
-                    };
-                    episode.note(what, ended.at, Some(who));
-                }
+                let what = match (ended.method, acted.by_watchdog) {
+                    (act::Method::DryRun, _) => "would be evicted (dry run)",
+                    (act::Method::Terminate, _) => "terminating",
+                    (act::Method::Reclaim, _) => "reclaimed from",
+                    (act::Method::Throttle, _) => "throttled",
+                    (act::Method::Freeze, _) => "frozen",
+                    (act::Method::Release, _) => "released",
+                    (_, false) => "killed",
+                    (_, true) => "killed by the watchdog",
+                };
+                let after_ms = self.note_moment(workload, &signals, (what, ended.at), &who);
                 let is_eviction = !matches!(acted.job.step, act::Step::Rung(_));
                 if let (Target::Pod { uid, .. }, true, true) =
                     (&acted.job.target, is_eviction, ended.method != act::Method::DryRun)
@@ -171,10 +166,8 @@ impl Agent {
                     // Nothing was done to it: the next decision is not to wait for its end.
                     self.history.forget_waiting(key);
                 }
-                if let Some(episode) = episode {
-                    let who = told_as(&acted.job.target, told.as_ref());
-                    episode.note("not done", Boot::now(), Some(format!("{who}: {error}")));
-                }
+                let why = format!("{who}: {error}");
+                self.note_moment(workload, &signals, ("not done", Boot::now()), &why);
                 self.reporter.tell(Record::NotDone {
                     job: acted.job.clone(),
                     workload: told,
@@ -232,15 +225,13 @@ impl Agent {
                     (target, Outcome::Exited) => self.state.forget_removed(target),
                     (_, Outcome::TimedOut) => {}
                 }
-                let own = self.pressures.episode_of(&termination.key);
-                let episode = own.or_else(|| of_signal(&mut self.watches, termination.signal));
-                if let Some(episode) = episode {
-                    let what = match outcome {
-                        Outcome::Exited => "terminated",
-                        Outcome::TimedOut => "termination timed out",
-                    };
-                    episode.note(what, at, Some(termination.key.name.clone()));
-                }
+                let what = match outcome {
+                    Outcome::Exited => "terminated",
+                    Outcome::TimedOut => "termination timed out",
+                };
+                let signals: Vec<Signal> = termination.signals().collect();
+                let key = &termination.key;
+                self.note_moment(Some(key), &signals, (what, at), &key.name);
                 let after_ms = ms(at.since(termination.chosen));
                 let workload = termination.key.clone();
                 self.reporter.tell_at(at, Record::Terminated { workload, outcome, after_ms });

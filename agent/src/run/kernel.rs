@@ -124,14 +124,14 @@ impl Agent {
     /// Reads what the kernel side counts of each workload while something is near, in one batch.
     pub(super) fn count(&mut self) {
         let is_near = self.quick_watches().any(|watch| watch.is_near() || watch.episode.is_some());
-        // At the crossing nothing may delay the look: then it is part of deciding ahead, which keeps to its share of time.
+        // Right before the crossing nothing may delay the look: counting is part of deciding ahead then, which keeps to its share of time.
         let is_imminent = self.quick_watches().any(super::Watch::is_imminent);
         if is_near && !is_imminent {
             self.count_now();
         }
     }
 
-    /// Reads it whatever is near, but not more often than every [`COUNTED_EVERY`].
+    /// Reads it whether or not anything is near, every [`COUNTED_EVERY`] at most.
     pub(super) fn count_now(&mut self) {
         let now = Boot::now();
         if self.counted.is_some_and(|at| now.since(at) < COUNTED_EVERY) {

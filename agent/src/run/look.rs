@@ -107,7 +107,10 @@ impl Agent {
             self.decide_ahead(at);
         }
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
-        let is_due = [self.wake_at, collector].into_iter().flatten().any(|wake| wake <= at);
+        let is_due = [self.wake_at, collector, self.first_list_due()]
+            .into_iter()
+            .flatten()
+            .any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
         if is_old {
             self.read_workloads(at, depth);

@@ -538,8 +538,14 @@ impl Agent {
         let now = Boot::now();
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
         let alive = self.service.due();
-        let others =
-            [self.disk.due(), self.wake_at, self.state.next_termination_change(), collector, alive];
+        let others = [
+            self.disk.due(),
+            self.wake_at,
+            self.first_list_due(),
+            self.state.next_termination_change(),
+            collector,
+            alive,
+        ];
         let others =
             others.into_iter().chain([self.pressures.due().filter(|_| !self.is_short_or_soon())]);
         let next = others.flatten().fold(self.look_due(), Boot::min);

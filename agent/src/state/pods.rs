@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  runtime: sandboxes, containers ──┐
-//!  manifests: requests, limits ─────┼─ by UID, else by name ─► one Workload for each pod
+//!  manifests, or the API server's ──┼─ by UID, else by name ─► one Workload for each pod
+//!  objects: requests, limits        │
 //!  cgroups: memory, processes ──────┘  by path                 (what other cgroups count as: see `owners`)
 //! ```
 //! Nothing is asked for here. What the runtime does not list any more is forgotten with the next inventory.
@@ -62,7 +63,7 @@ pub struct Pods {
     pods_only: bool,
     /// There is a runtime, whether or not it has told anything yet.
     has_runtime: bool,
-    /// Whoever no manifest describes may be critical: the API server has yet to tell.
+    /// The API server has yet to tell of pods: one without a description may be critical.
     awaits_descriptions: bool,
     /// The pods, put together whenever what they are made of changes.
     known: Vec<Known>,
@@ -102,7 +103,7 @@ pub enum Fate {
 #[derive(Debug)]
 struct Known {
     workload: Workload,
-    /// A manifest tells of it.
+    /// A manifest, or the API server's object, tells of it.
     is_described: bool,
     /// Its containers, by their places in the inventory.
     containers: Vec<usize>,
@@ -119,9 +120,15 @@ impl Pods {
         self.has_runtime = true;
     }
 
-    /// Says whether the API server has yet to tell of pods: who is described by nobody until then is nobody to end.
-    pub fn await_descriptions(&mut self, awaits: bool) {
-        self.awaits_descriptions = awaits;
+    /// Says whether the API server has yet to tell of pods: until it has, a pod without a description is not evicted. Returns whether it had before.
+    pub fn await_descriptions(&mut self, awaits: bool) -> bool {
+        std::mem::replace(&mut self.awaits_descriptions, awaits)
+    }
+
+    /// Whether a pod without a description is not evicted yet.
+    #[must_use]
+    pub fn awaits_descriptions(&self) -> bool {
+        self.awaits_descriptions
     }
 
     /// Whether cgroups that belong to no pod are no workloads.

@@ -58,6 +58,8 @@ pub struct Termination {
     pub deadline: Boot,
     /// What it was chosen for.
     pub signal: Option<Signal>,
+    /// What it had been chosen for before, when it was chosen for that: its end is awaited there too.
+    pub earlier: Vec<Signal>,
     /// What its end should free, in the unit of the signal.
     pub expected_free: Option<u64>,
     /// It was seen to have missed its deadline, or could not be ended at all.
@@ -111,6 +113,10 @@ impl Terminations {
         let is_cut =
             |d: &Termination| d.kill_at.is_some() && d.key == key && is_part_of(&target, &d.target);
         let resumes = self.all.iter().filter(|d| is_cut(d)).filter_map(|d| d.kill_at).max();
+        let replaced = self.all.iter().filter(|d| d.target == target || is_cut(d));
+        let mut earlier: Vec<Signal> = replaced.flat_map(Termination::signals).collect();
+        earlier.retain(|one| Some(*one) != signal);
+        earlier.dedup();
         let kill_at = (!grace.is_zero()).then(|| chosen.plus(grace));
         let deadline = chosen.plus(grace).plus(KILLED_COUNTS_FOR);
         self.all.retain(|d| d.target != target && !is_cut(d));
@@ -122,6 +128,7 @@ impl Terminations {
             resumes,
             deadline,
             signal,
+            earlier,
             expected_free,
             stuck: false,
             pretended: false,
@@ -207,7 +214,7 @@ impl Terminations {
     /// Whether somebody who was chosen for `signal` is still to be seen gone, or to miss the deadline.
     #[must_use]
     pub fn awaits(&self, signal: Signal) -> bool {
-        let mut own = self.all.iter().filter(|d| d.signal == Some(signal));
+        let mut own = self.all.iter().filter(|d| d.signals().any(|one| one == signal));
         own.any(|d| !d.stuck && !d.pretended)
     }
 
@@ -371,6 +378,11 @@ fn together(one: snapshot::Termination, other: snapshot::Termination) -> snapsho
 }
 
 impl Termination {
+    /// What it was chosen for, the last first.
+    pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
+        self.signal.into_iter().chain(self.earlier.iter().copied())
+    }
+
     /// How policy sees it.
     fn seen(
         &self,
@@ -559,6 +571,27 @@ mod tests {
         let (_c, third) = cgroup(1);
         assert!(!terminations.begin(key("a"), pod(&[third]), Duration::ZERO, MEMORY));
         assert_eq!(terminations.get(&rest).unwrap().kill_at, kill_at);
+    }
+
+    #[test]
+    fn who_is_chosen_for_something_else_in_its_grace_is_awaited_by_both() {
+        let (_dir, target) = cgroup(1);
+        let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
+        let mut terminations = Terminations::default();
+        let grace = Duration::from_secs(1);
+        terminations.begin(key("a"), target.clone(), grace, (Some(disk), Some(9)));
+        assert!(terminations.awaits(disk) && !terminations.awaits(memory));
+        terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        assert!(terminations.awaits(disk) && terminations.awaits(memory));
+        assert_eq!(
+            terminations.get(&target).unwrap().signals().collect::<Vec<_>>(),
+            [memory, disk]
+        );
+        terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
+        assert_eq!(
+            terminations.get(&target).unwrap().signals().collect::<Vec<_>>(),
+            [memory, disk]
+        );
     }
 
     #[test]

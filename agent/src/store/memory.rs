@@ -16,6 +16,9 @@ const WORTH_A_WRITE: u64 = 60_000;
 /// After which what somebody else kept from being written is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// After which what could not be written is tried again, as where the disk was full.
+const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(30);
+
 /// What is to be kept.
 #[derive(Debug)]
 enum Keep {
@@ -83,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// The same with what the API server says of pods; whether there is nothing left to hand over.
+    /// The same with what the API server says of pods; false where the thread has not kept up, so that it is to be handed over again.
     pub fn note_pods(&mut self, pods: &NodePods) -> bool {
         if &self.pods == pods {
             return true;
@@ -123,18 +126,20 @@ struct Unsaved {
     images: Option<Records>,
     evicted: Option<Evicted>,
     pods: Option<NodePods>,
-    /// That the store was taken has been said.
-    is_said: bool,
+    /// Why it could not be written, as was said.
+    said: Option<String>,
+    /// A write has failed, and not because somebody else has the store open.
+    has_failed: bool,
 }
 
 impl Unsaved {
-    /// Waits for more; for a second only while something is left that somebody else kept from being written.
+    /// Waits for more; only until the next attempt while something is left that could not be written.
     fn wait(&mut self, inbox: &Receiver<Keep>) -> Result<(), RecvTimeoutError> {
         let is_idle = self.images.is_none() && self.evicted.is_none() && self.pods.is_none();
         let keep = if is_idle {
             inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            inbox.recv_timeout(AGAIN_AFTER)
+            inbox.recv_timeout(if self.has_failed { AGAIN_AFTER_FAILURE } else { AGAIN_AFTER })
         };
         match keep? {
             Keep::Images(records) => self.images = Some(records),
@@ -144,27 +149,28 @@ impl Unsaved {
         Ok(())
     }
 
-    /// Writes what there is. What somebody else who has the store open keeps from being written stays; what fails otherwise is said and given up.
+    /// Writes what there is. What cannot be written stays, and why is said once.
     fn save(&mut self, dir: &Path) {
         let images = self.images.take().map(Keep::Images);
         let evicted = self.evicted.take().map(Keep::Evicted);
         let pods = self.pods.take().map(Keep::Pods);
+        self.has_failed = false;
+        let mut said = None;
         for keep in images.into_iter().chain(evicted).chain(pods) {
-            let Err(error) = save_soon(dir, &keep) else {
-                self.is_said = false;
-                continue;
-            };
-            let is_taken = error.is_taken();
-            if !std::mem::replace(&mut self.is_said, is_taken) || !is_taken {
-                tracing::warn!(%error, will_try_again = is_taken, "what is remembered was not written");
+            let Err(error) = save_soon(dir, &keep) else { continue };
+            self.has_failed |= !error.is_taken();
+            let why = error.to_string();
+            if self.said.as_ref().or(said.as_ref()) != Some(&why) {
+                tracing::warn!(%error, "what is remembered was not written; it is tried again");
             }
+            said = Some(why);
             match keep {
-                _ if !is_taken => {}
                 Keep::Images(records) => self.images = Some(records),
                 Keep::Evicted(evicted) => self.evicted = Some(evicted),
                 Keep::Pods(pods) => self.pods = Some(pods),
             }
         }
+        self.said = said;
     }
 }
 
@@ -234,6 +240,22 @@ mod tests {
         assert_eq!(store.load(Time(9)).unwrap(), last.images);
         assert_eq!(store.load_evicted().unwrap(), last.evicted);
         assert_eq!(Some(store.load_pods().unwrap()), last.pods);
+    }
+
+    /// The disk may be full, which an eviction is to change.
+    #[test]
+    fn what_could_not_be_written_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join("gone");
+        let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
+        let mut unsaved = Unsaved { evicted: Some(evicted.clone()), ..Unsaved::default() };
+        std::fs::write(&gone, "no directory").unwrap();
+        unsaved.save(&gone);
+        assert!(unsaved.has_failed && unsaved.said.is_some());
+        std::fs::remove_file(&gone).unwrap();
+        unsaved.save(&gone);
+        assert_eq!(ImageStore::open(&gone).unwrap().load_evicted().unwrap(), evicted);
+        assert!(unsaved.evicted.is_none() && unsaved.said.is_none() && !unsaved.has_failed);
     }
 
     /// `ebb images` may have it open for longer than a write waits.

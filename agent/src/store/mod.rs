@@ -36,12 +36,15 @@ const EVICTED: TableDefinition<'_, &str, &str> = TableDefinition::new("evicted")
 /// What the API server said last of each pod of the node, as JSON, by the UID under which its kubelet runs it.
 const PODS: TableDefinition<'_, &str, &str> = TableDefinition::new("pods");
 
+/// Bytes that what is stored of a pod may have: names alone are shorter by far, and the store is not to grow as somebody likes.
+const LONGEST_POD: usize = 64 << 10;
+
 /// All that is remembered of images, by the names of `History`.
 pub type Records = BTreeMap<String, ImageRecord>;
 
 /// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("image history in {}: {source}", path.display())]
+#[error("what is remembered in {}: {source}", path.display())]
 pub struct StoreError {
     path: PathBuf,
     #[source]
@@ -232,7 +235,7 @@ impl ImageStore {
         })
     }
 
-    /// Makes the store hold these pods and no others, in one transaction.
+    /// Makes the store hold these pods and no others, in one transaction. One that says more than [`LONGEST_POD`] stays as it was.
     ///
     /// # Errors
     /// When it cannot be written; what it held before then still stands.
@@ -244,6 +247,9 @@ impl ImageStore {
                 table.retain(|uid, _| pods.contains_key(uid))?;
                 for (uid, pod) in pods {
                     let Ok(text) = serde_json::to_string(&**pod) else { continue };
+                    if text.len() > LONGEST_POD {
+                        continue;
+                    }
                     let is_known = table.get(uid.as_str())?.is_some_and(|old| old.value() == text);
                     if !is_known {
                         table.insert(uid.as_str(), text.as_str())?;
@@ -284,7 +290,7 @@ fn damaged(panic: String) -> redb::StorageError {
 }
 
 fn put_aside(path: &Path, why: &impl std::fmt::Display) -> std::io::Result<()> {
-    tracing::warn!(error = %why, path = %path.display(), "the image history is put aside");
+    tracing::warn!(error = %why, path = %path.display(), "what was remembered is put aside");
     fs::rename(path, path.with_extension("redb.bad"))
 }
 
@@ -339,7 +345,7 @@ mod tests {
         assert!(store.load_pods().unwrap().is_empty());
         let pod = |name: &str, priority: i64| {
             let object = serde_json::json!({
-                "metadata": { "namespace": "ns", "name": name, "uid": name, "labels": { "app": name } },
+                "metadata": { "namespace": "ns", "name": name, "uid": name },
                 "spec": { "priority": priority, "containers": [{
                     "name": "main", "resources": { "requests": { "memory": "64Mi" } },
                 }] },
@@ -352,6 +358,15 @@ mod tests {
         let one: NodePods = [pod("b", 8)].into();
         store.save_pods(&one).unwrap();
         assert_eq!(store.load_pods().unwrap(), one);
+        // Labels, of any number and length, are for budgets alone.
+        let mut labelled = NodePod::clone(&one["b"]);
+        labelled.labels.insert("app".to_owned(), "x".repeat(LONGEST_POD));
+        store.save_pods(&[("b".to_owned(), Arc::new(labelled))].into()).unwrap();
+        assert_eq!(store.load_pods().unwrap(), one);
+        let (name, long) = pod(&"n".repeat(LONGEST_POD), 7);
+        let many: NodePods = one.clone().into_iter().chain([(name, long)]).collect();
+        store.save_pods(&many).unwrap();
+        assert_eq!(store.load_pods().unwrap(), one, "what is too long is not kept");
         // As a version of ebb that says something else of pods leaves it.
         let newer = store.database.as_ref().unwrap().begin_write().unwrap();
         newer.open_table(PODS).unwrap().insert("c", r#"{"newer": 1}"#).unwrap();

@@ -110,7 +110,7 @@ pub(crate) fn priority(spec: &Value) -> Result<Option<i32>> {
     Ok(Some(number))
 }
 
-/// Whether an API server serves this: it has taken every field.
+/// Whether an API server has served this, and so accepted every field; a file that was made of such an object has the mark too.
 fn is_served(document: &Value) -> bool {
     text_at(document, &["metadata", "resourceVersion"]).is_some()
 }
