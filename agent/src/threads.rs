@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::thread::JoinHandle;
+use tokio::sync::oneshot;
 
 /// The nice value of threads that the agent can do without.
 const BEHIND: libc::c_int = 10;
@@ -47,6 +48,22 @@ pub fn spawn_beside(
             ended(what);
         }
     })
+}
+
+/// Does `work` on a thread of its own and gives what comes of it, so that a task need not wait for what blocks.
+///
+/// Not by tokio's pool: that panics where no thread can be made, as when task ids have run out.
+///
+/// # Errors
+/// When no thread can be made.
+pub fn beside<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
+    let (done, result) = oneshot::channel();
+    // Whoever asked may have stopped waiting.
+    spawn(name, move || drop(done.send(work())))?;
+    Ok(result)
 }
 
 /// In builds for development alone: tests have a thread panic by naming it.

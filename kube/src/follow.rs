@@ -20,13 +20,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// For how long a cut watch may be resumed before that is told.
 const RESUME: Duration = Duration::from_secs(5);
 
 /// The longest pause between two attempts: nobody decides by these objects within seconds, and 5,000 nodes may be asking.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a whole list may take. Each part of it has [`DEADLINE`](crate::call::DEADLINE).
+const LONGEST_LIST: Duration = Duration::from_secs(120);
 
 /// Objects of a list that are read together.
 const AT_ONCE: usize = 8;
@@ -140,23 +143,28 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
         let api = self.api.clone();
         let listing = async { streamed::<Box<RawValue>>(&api, call, AT_ONCE, some).await };
         // Only what is kept of the objects is in memory together: of the budgets of a cluster there may be thousands.
+        let read = &self.read;
         let keeping = async {
             let mut known = BTreeMap::new();
             while let Some(some) = objects.recv().await {
-                for text in some {
-                    let object: Value = serde_json::from_str(text.get())?;
+                // One that cannot be read is left out.
+                for object in some.iter().filter_map(|text| value(text)) {
                     if let Some(uid) = uid(&object) {
-                        known.insert(uid.to_owned(), (self.read)(&object).into());
+                        known.insert(uid.to_owned(), read(&object).into());
                     }
                 }
             }
-            Ok::<_, serde_json::Error>(known)
+            known
         };
-        let (version, known) = tokio::join!(listing, keeping);
-        let (known, version) = match (known, version) {
-            (Ok(known), Ok(version)) => (known, version),
-            (_, Err(failure)) => return Ok(Err(failure)),
-            (Err(wrong), _) => return Ok(Err(Failure::Answer(wrong.to_string()))),
+        let both = async { tokio::join!(listing, keeping) };
+        let both = tokio::select! {
+            () = self.out.closed() => return Err(Closed),
+            both = timeout(LONGEST_LIST, both) => both,
+        };
+        let (version, known) = match both {
+            Ok((Ok(version), known)) => (version, known),
+            Ok((Err(failure), _)) => return Ok(Err(failure)),
+            Err(_) => return Ok(Err(Failure::Deadline(LONGEST_LIST))),
         };
         (self.known, self.version) = (known, Some(version));
         self.tell_all().await?;
@@ -213,7 +221,7 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
             if frame.of == "ERROR" {
                 return Err(Failure::of(200, text.as_bytes(), None));
             }
-            let object: Value = serde_json::from_str(text).map_err(wrong)?;
+            let Some(object) = value(frame.object) else { continue };
             let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
             match (frame.of, uid(&object)) {
                 ("ADDED" | "MODIFIED", Some(uid)) => {
@@ -230,6 +238,11 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
         }
         Ok(has_changed)
     }
+}
+
+/// An object; `None` where it cannot be read, as when it is nested so deep that reading it would take the stack. It is then as if it were not there: whoever may write one such object is not to keep all others from being read.
+fn value(text: &RawValue) -> Option<Value> {
+    serde_json::from_str(text.get()).ok()
 }
 
 fn uid(object: &Value) -> Option<&str> {

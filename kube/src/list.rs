@@ -1,7 +1,7 @@
 //! A list of a resource: read from the API server's cache as it comes in, or from its store in pages.
 //!
 //! ```text
-//!  cached:  one answer ─► frames ─►│ a thread that reads the JSON ─► 100 items, 100 items, … ─► version
+//!  cached:  one answer ─► frames ─►│ a thread that reads the JSON ─► some items, some more, … ─► version
 //!  paged:   answer ─► 500 items · continue ─► answer ─► …
 //! ```
 //! From its cache an API server answers without its store, as it does to every informer; it knows no pages then, so the answer is as long as the list, and is never whole in memory here.
@@ -17,7 +17,7 @@ use serde::de::{
 };
 use std::fmt;
 use std::io::{self, Read};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 /// Objects in a page of a list.
@@ -53,7 +53,7 @@ fn call(of: &ApiResource, content: Content, query: &str) -> Call {
 
 /// The whole list from the API server's cache: its items go to `out`, which is followed by the list's version.
 ///
-/// It may be older than what was written last, as any watch may be; a first list has nothing that could be newer.
+/// It may be older than what was written last, as any watch may be.
 ///
 /// # Errors
 /// The API server refuses it, sends something else, or nothing for 30 s.
@@ -66,7 +66,10 @@ pub(crate) async fn cached(
     streamed(api, call(of, content, "resourceVersion=0"), SOME, out).await
 }
 
-/// The whole list that a call answers with, likewise; its items are given away `at_once` at a time.
+/// The whole list that a call answers with; its items go to `out`, `at_once` at a time, and are followed by the list's version.
+///
+/// # Errors
+/// As [`cached`], and where no thread can be made to read it.
 pub(crate) async fn streamed<T: DeserializeOwned + Send + 'static>(
     api: &Api,
     call: Call,
@@ -76,7 +79,11 @@ pub(crate) async fn streamed<T: DeserializeOwned + Send + 'static>(
     let body = api.open(call).await?.into_body();
     let (frames, of_body) = mpsc::channel(FRAMES);
     let taker = Taker { at_once, out };
-    let reading = tokio::task::spawn_blocking(move || read(Frames::of(of_body), &taker));
+    let (done, reading) = oneshot::channel();
+    // Not from the executor's pool, which panics where task ids have run out: that may be what is to be told.
+    let thread = std::thread::Builder::new().name("ebb-list".into());
+    let read = move || drop(done.send(read(Frames::of(of_body), &taker)));
+    thread.spawn(read).map_err(|e| Failure::Answer(format!("no thread to read it: {e}")))?;
     let sent = pass_on(body, frames).await;
     let read = reading.await.map_err(|e| Failure::Answer(e.to_string()))?;
     // What was cut off cannot be read either: that it was cut off says more.

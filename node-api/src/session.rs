@@ -289,7 +289,7 @@ impl Session {
         self.next += 1;
     }
 
-    /// Has what is to be told written down, and gives up what is too much.
+    /// Has the outbox write what is still to be told, and gives up what is too much.
     async fn keep(&mut self) {
         let mut given_up = 0;
         while self.queue.len() > KEPT {

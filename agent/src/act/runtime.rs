@@ -9,6 +9,7 @@
 
 use super::logs;
 use crate::clock::Boot;
+use crate::threads;
 use ebb_cri::{ContainerState, Error, Runtime};
 pub use ebb_journal::Work;
 use std::io;
@@ -161,7 +162,8 @@ async fn remove_log(
 ) -> Result<(), Undone> {
     let undone = |why: String| Undone::Log { path: path.to_owned(), why };
     let owned = path.to_owned();
-    match tokio::task::spawn_blocking(move || remove(Path::new(&owned))).await {
+    let removal = threads::beside("ebb-logs", move || remove(Path::new(&owned)));
+    match removal.map_err(|error| undone(error.to_string()))?.await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(undone(error.to_string())),
         Err(error) => Err(undone(error.to_string())),

@@ -1,7 +1,8 @@
 //! Reading what may hang, or takes its time, beside the session: a thread of its own for each kind, and no second one while the first is not back.
 
+use crate::threads;
 use std::time::Duration;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::oneshot::{Receiver, error::TryRecvError};
 use tokio::time::timeout;
 
 /// How long the session waits for what it reads this way: filesystems that answer do so within milliseconds.
@@ -11,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Beside<T> {
     /// A reading that is not back.
-    running: Option<JoinHandle<T>>,
+    running: Option<Receiver<T>>,
     told: bool,
 }
 
@@ -24,11 +25,12 @@ impl<T> Default for Beside<T> {
 impl<T: Send + 'static> Beside<T> {
     /// What `read` finds; `None` when it does not come back in time, or an earlier one has not.
     pub(super) async fn read(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        if self.running.as_ref().is_some_and(|running| !running.is_finished()) {
+        if self.running.as_mut().is_some_and(|it| matches!(it.try_recv(), Err(TryRecvError::Empty)))
+        {
             return None;
         }
         // What an earlier reading that hung has found by now is old.
-        let running = self.running.insert(spawn_blocking(read));
+        let running = self.running.insert(threads::beside("ebb-read", read).ok()?);
         let found = timeout(PATIENCE, running).await.ok()?.ok();
         self.running = None;
         self.told = false;

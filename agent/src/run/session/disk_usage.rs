@@ -4,6 +4,7 @@ use super::News;
 use crate::sense::pod_dirs::PodSizes;
 use crate::sense::runtime::{DiskUsage, writable_layers};
 use crate::sense::usage::Survey;
+use crate::threads;
 use ebb_cri::Runtime;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -64,13 +65,14 @@ async fn run(runtime: Runtime, mut orders: watch::Receiver<Vec<Dir>>, news: Send
     }
 }
 
-/// Walks until every directory has been counted; one that makes the thread fail leaves all unknown.
+/// Walks until every directory has been counted; all are unknown where no thread can be made for it.
 async fn walk(mut survey: Survey) -> Survey {
     loop {
-        let step = tokio::task::spawn_blocking(move || {
+        let step = threads::beside("ebb-walk", move || {
             let is_done = survey.step(WALKED_AT_ONCE);
             (survey, is_done)
         });
+        let Ok(step) = step else { return Survey::default() };
         match step.await {
             Ok((walked, true)) => return walked,
             Ok((walked, false)) => survey = walked,
