@@ -145,6 +145,8 @@ pub(crate) fn of_a_node_that_is_gone(world: &World, name: &str) -> Result<Made> 
 }
 
 fn orphaned(world: &World) -> Result<()> {
+    // They are Failed for a moment before they go.
+    let _shared = world.session.terminates_one();
     let here = node(world, "here", true, &json!([]))?;
     pod(world, "here", Some(&here), &[])?;
     pod(world, "waiting", None, &[])?;
