@@ -14,9 +14,11 @@ use crate::failure::Failure;
 use crate::lines::{Closed, Lines, watch_seconds};
 use crate::list::streamed;
 use crate::watch::{Frame, backoff, pause_after};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -144,17 +146,18 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
         let listing = async { streamed::<Box<RawValue>>(&api, call, AT_ONCE, some).await };
         // Only what is kept of the objects is in memory together: of the budgets of a cluster there may be thousands.
         let read = &self.read;
-        let keeping = async {
+        // Whoever stops taking drops the receiver, and with it ends the list: nobody waits for room in it then.
+        let keeping = async move {
             let mut known = BTreeMap::new();
             while let Some(some) = objects.recv().await {
-                // One that cannot be read is left out.
-                for object in some.iter().filter_map(|text| value(text)) {
+                for text in some {
+                    let object = value(&text)?;
                     if let Some(uid) = uid(&object) {
                         known.insert(uid.to_owned(), read(&object).into());
                     }
                 }
             }
-            known
+            Ok::<_, serde_json::Error>(known)
         };
         let both = async { tokio::join!(listing, keeping) };
         let both = tokio::select! {
@@ -162,7 +165,9 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
             both = timeout(LONGEST_LIST, both) => both,
         };
         let (version, known) = match both {
-            Ok((Ok(version), known)) => (version, known),
+            Ok((Ok(version), Ok(known))) => (version, known),
+            // The list ends because one of its objects cannot be read: that says more.
+            Ok((_, Err(wrong))) => return Ok(Err(Failure::Answer(wrong.to_string()))),
             Ok((Err(failure), _)) => return Ok(Err(failure)),
             Err(_) => return Ok(Err(Failure::Deadline(LONGEST_LIST))),
         };
@@ -221,7 +226,7 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
             if frame.of == "ERROR" {
                 return Err(Failure::of(200, text.as_bytes(), None));
             }
-            let Some(object) = value(frame.object) else { continue };
+            let object = value(frame.object).map_err(wrong)?;
             let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
             match (frame.of, uid(&object)) {
                 ("ADDED" | "MODIFIED", Some(uid)) => {
@@ -240,9 +245,47 @@ impl<T, U, R: Fn(&Value) -> T, W: Fn(Update<T>) -> U> Follow<'_, T, U, R, W> {
     }
 }
 
-/// An object; `None` where it cannot be read, as when it is nested so deep that reading it would take the stack. It is then as if it were not there: whoever may write one such object is not to keep all others from being read.
-fn value(text: &RawValue) -> Option<Value> {
-    serde_json::from_str(text.get()).ok()
+/// An object, without `metadata.managedFields`: nothing of that is needed, and it is the one part that whoever may write an object can nest deeper than JSON is read.
+fn value(text: &RawValue) -> serde_json::Result<Value> {
+    let mut json = serde_json::Deserializer::from_str(text.get());
+    let object = Without(&["metadata", "managedFields"]).deserialize(&mut json)?;
+    json.end()?;
+    Ok(object)
+}
+
+/// Reads a value but for what is at a path in it.
+struct Without<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Without<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Without<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = serde_json::Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = match self.0 {
+                [last] if key == *last => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                [first, rest @ ..] if key == *first => map.next_value_seed(Without(rest))?,
+                _ => map.next_value()?,
+            };
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
 }
 
 fn uid(object: &Value) -> Option<&str> {

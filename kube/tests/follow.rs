@@ -11,33 +11,58 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Deeper than JSON is read.
-fn too_deep() -> String {
-    let (open, close) = (r#"{"f:a":"#.repeat(200), "}".repeat(200));
+fn deep() -> String {
+    format!("{}1{}", r#"{"f:a":"#.repeat(200), "}".repeat(200))
+}
+
+fn object(name: &str, metadata: &str, spec: &str) -> String {
     format!(
-        r#"{{"metadata":{{"name":"deep","uid":"deep","resourceVersion":"1","managedFields":[{open}1{close}]}}}}"#
+        r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"1"{metadata}}},"spec":{spec}}}"#
     )
 }
 
-#[tokio::test]
-async fn an_object_that_cannot_be_read_keeps_no_other_from_being_read() {
-    let plain =
-        |n: usize| format!(r#"{{"metadata":{{"name":"{n}","uid":"{n}","resourceVersion":"1"}}}}"#);
-    let items: Vec<String> = std::iter::once(too_deep()).chain((0..100).map(plain)).collect();
-    let body = format!(r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{}]}}"#, items.join(","));
-    let changes = format!(
-        "{{\"type\":\"ADDED\",\"object\":{}}}\n{{\"type\":\"ADDED\",\"object\":{}}}\n",
-        too_deep(),
-        plain(100)
-    );
-    let server = Server::start(vec![answer("200 OK", &body), answer("200 OK", &changes)]).await;
+fn plain(n: usize) -> String {
+    object(&n.to_string(), "", "{}")
+}
+
+fn list(items: &[String]) -> String {
+    let items = items.join(",");
+    answer("200 OK", &format!(r#"{{"metadata":{{"resourceVersion":"5"}},"items":[{items}]}}"#))
+}
+
+async fn begin(answers: Vec<String>) -> (Server, mpsc::Receiver<Update<String>>) {
+    let server = Server::start(answers).await;
     let api = server.api().await;
-    let (to, mut from) = mpsc::channel(8);
+    let (to, from) = mpsc::channel(8);
     let read = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     tokio::spawn(async move { follow(api, &["/api/v1/pods"], read, |update| update, to).await });
-    for known in [100, 101] {
-        let told = tokio::time::timeout(Duration::from_secs(10), from.recv()).await;
-        let Update::All(all) = told.expect("nothing was told").unwrap() else { panic!("broken") };
+    (server, from)
+}
+
+async fn told(from: &mut mpsc::Receiver<Update<String>>) -> Update<String> {
+    let told = tokio::time::timeout(Duration::from_secs(10), from.recv()).await;
+    told.expect("nothing was told").unwrap()
+}
+
+/// Whoever may write an object may write those, and is not to hide it, or any other.
+#[tokio::test]
+async fn an_object_with_managed_fields_of_any_depth_is_read_as_any_other() {
+    let managed = |name: &str| object(name, &format!(r#","managedFields":[{}]"#, deep()), "{}");
+    let items: Vec<String> = [managed("first")].into_iter().chain((0..100).map(plain)).collect();
+    let added = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", managed("second"));
+    let (_server, mut from) = begin(vec![list(&items), answer("200 OK", &added)]).await;
+    for known in [101, 102] {
+        let Update::All(all) = told(&mut from).await else { panic!("it is broken") };
         assert_eq!(all.len(), known);
-        assert!(!all.contains_key("deep"));
+        assert!(all.contains_key("first"));
     }
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_said_however_many_come_after_it() {
+    let items: Vec<String> =
+        [object("deep", "", &deep())].into_iter().chain((0..100).map(plain)).collect();
+    let (_server, mut from) = begin(vec![list(&items)]).await;
+    let Update::Broken(why) = told(&mut from).await else { panic!("it is not said") };
+    assert!(why.contains("recursion limit"), "{why}");
 }

@@ -48,8 +48,7 @@ pub struct NodePod {
     pub is_mirror: bool,
     /// The object has a deletion time.
     pub is_deleting: bool,
-    /// Labels, by which budgets cover it. They are as long as whoever made the pod likes, and no budget outlives a run of ebb: on disk there are none.
-    #[serde(skip)]
+    /// Labels, by which budgets cover it.
     pub labels: BTreeMap<String, String>,
     /// It asks never to be evicted.
     pub asks_never: bool,

@@ -83,8 +83,10 @@ impl Agent {
             episode.note(what, at, Some(detail.to_owned()));
         };
         workload.and_then(|key| self.pressures.episode_of(key)).into_iter().for_each(&mut note);
-        let own = self.watches.iter_mut().filter(|watch| signals.contains(&watch.signal));
-        own.filter_map(|watch| watch.episode.as_mut()).for_each(&mut note);
+        for signal in signals {
+            let own = self.watches.iter_mut().find(|watch| watch.signal == *signal);
+            own.and_then(|watch| watch.episode.as_mut()).into_iter().for_each(&mut note);
+        }
         if first.is_none() {
             let any = self.watches.iter_mut().find_map(|watch| watch.episode.as_mut());
             let episode = any?;
