@@ -235,7 +235,7 @@ impl ImageStore {
         })
     }
 
-    /// Makes the store hold these pods and no others, in one transaction. One that says more than [`LONGEST_POD`] stays as it was.
+    /// Makes the store hold these pods and no others, in one transaction. One of more than 16 KiB stays as it was.
     ///
     /// # Errors
     /// When it cannot be written; what it held before then still stands.
