@@ -242,6 +242,12 @@ pub(crate) fn is(record: &Value, event: &str) -> bool {
     record.get("event").and_then(Value::as_str) == Some(event)
 }
 
+/// Whether each episode of a signal's pressure that has begun is over.
+pub(crate) fn is_calm(records: &[Value]) -> bool {
+    let count = |event| records.iter().filter(|record| is(record, event)).count();
+    count("thresholdCrossed") == count("pressureRelieved")
+}
+
 /// The name of the workload that a record is about: its cgroup's path.
 pub(crate) fn name_of(record: &Value) -> Option<String> {
     Some(record.get("workload")?.get("name")?.as_str()?.to_owned())

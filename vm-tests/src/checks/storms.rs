@@ -1,6 +1,6 @@
 //! What has gone wrong in other reclaimers, on real kernels: many pods at once, containers in containers, groups that die together, cgroups that are removed and still hold memory.
 use crate::actors::Actor;
-use crate::agent::{Agent, is, name_of, victims};
+use crate::agent::{Agent, is, is_calm, name_of, victims};
 use crate::cgroup::Cgroup;
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
@@ -172,12 +172,6 @@ pub(crate) fn removed_cgroups(test: &TestContext) -> Result<Outcome> {
     runner::note(test, &format!("{dying} removed cgroups still held memory"))?;
     scene.assert_peace()?;
     Ok(Outcome::Passed)
-}
-
-/// Whether each episode that has begun is over.
-fn is_calm(records: &[Value]) -> bool {
-    let count = |event| records.iter().filter(|record| is(record, event)).count();
-    count("thresholdCrossed") == count("pressureRelieved")
 }
 
 /// The next leak is all that is evicted.

@@ -1,5 +1,5 @@
 //! The books of a soak: what ebb's records say of each episode and each eviction, held against what was played.
-use crate::agent::{is, name_of};
+use crate::agent::name_of;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -89,12 +89,6 @@ fn text(record: &Value, key: &str) -> String {
     record.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Whether an episode of pressure is going on.
-pub(super) fn is_calm(records: &[Value]) -> bool {
-    let count = |event| records.iter().filter(|record| is(record, event)).count();
-    count("thresholdCrossed") == count("pressureRelieved")
-}
-
 /// The timeline of an episode in which something was decided.
 fn decided(record: &Value) -> Option<Value> {
     let timeline = record.get("timeline")?;
@@ -134,6 +128,7 @@ fn is_end_of(name: &str, moment: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::is_calm;
     use serde_json::json;
 
     fn whole() -> Vec<Value> {

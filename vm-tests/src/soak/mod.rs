@@ -11,14 +11,14 @@ mod disturb;
 mod script;
 mod size;
 
-use crate::agent::{Agent, EBB, is, name_of};
+use crate::agent::{Agent, EBB, is, is_calm, name_of};
 use crate::cgroup::Cgroup;
 use crate::checks::pressure::remove_unused_images;
 use crate::containerd::{GATE, Pod, SOON, Site, Store, Wanted, open_gate, volume_of};
 use crate::init::SELF;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::{node, runner, wait};
-use accounts::{Accounts, audit, is_calm};
+use accounts::{Accounts, audit};
 use anyhow::{Context, Result, ensure};
 use disturb::MISTAKE;
 use nix::unistd::Pid;
