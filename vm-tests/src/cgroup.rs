@@ -117,12 +117,14 @@ impl Cgroup {
         value.with_context(|| format!("{} has no {key} in {file}", self.path.display()))
     }
 
-    /// Processes of this cgroup and of all below it.
+    /// Processes of this cgroup and of all below it, without those that end while they are listed: the kernel writes 0 for these,
+    /// and a signal to process 0 goes to the sender's own process group, the runner's.
     pub(crate) fn processes(&self) -> Result<Vec<Pid>> {
         let mut all = Vec::new();
         // It may vanish between two looks; then it has no processes.
         let own = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
-        all.extend(own.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw));
+        let ids = own.lines().filter_map(|line| line.parse().ok()).filter(|id| *id > 0);
+        all.extend(ids.map(Pid::from_raw));
         for child in self.children()? {
             all.extend(child.processes()?);
         }

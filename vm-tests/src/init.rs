@@ -5,7 +5,7 @@
 //! kernel's command line asks for it, stage two is systemd's instead (`systemd.rs`).
 use crate::cgroup::{self, Cgroup};
 use crate::{systemd, wait};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::wait::{WaitStatus, wait as wait_any};
@@ -108,7 +108,12 @@ fn supervise() -> Result<()> {
     let runner = Pid::from_raw(i32::try_from(runner.id()).context("an impossible process id")?);
     loop {
         match wait_any().context("cannot wait for children")? {
-            WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) if pid == runner => break,
+            WaitStatus::Exited(pid, 0) if pid == runner => break,
+            ended @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..))
+                if pid == runner =>
+            {
+                bail!("the runner has failed: {ended:?}")
+            }
             _ => {}
         }
     }
