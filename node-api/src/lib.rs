@@ -10,6 +10,7 @@
 //! The loop knows none of this: it is built without a client of Kubernetes, and no kill waits for an API server (decision 0032).
 //! What others read in the API stands in `words` alone.
 
+mod executor;
 mod look;
 mod node;
 mod outbox;

@@ -78,7 +78,7 @@ pub fn connect(setup: Setup) -> Connect {
 fn start(setup: Setup, clock: Clock, news: Sender<ClusterNews>) -> Result<Cluster> {
     let (orders, inbox) = mpsc::channel(WAITING);
     let (connected, answer) = std::sync::mpsc::sync_channel(1);
-    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let executor = crate::executor::new()?;
     ebb_agent::threads::spawn("ebb-cluster", move || {
         executor.block_on(async {
             // The client lives in this thread's executor.
