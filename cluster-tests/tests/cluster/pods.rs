@@ -193,6 +193,8 @@ fn unscheduled(world: &World) -> Result<()> {
 }
 
 fn out_of_service(world: &World) -> Result<()> {
+    // One of them is Failed for a moment before it goes.
+    let _shared = world.session.terminates_one();
     let taint = |key| json!([{"key": key, "value": "nodeshutdown", "effect": "NoExecute"}]);
     let out = taint(OUT_OF_SERVICE);
     let other = taint("node.kubernetes.io/unreachable");
