@@ -32,7 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     // The agent is built with the programs inside.
     bpf::ensure()?;
-    let dir = kube::assets(&kube::CLUSTER)?;
+    let dir = kube::assets(kube::For::Cluster)?;
     let mut cargo = Command::new("cargo");
     cargo.current_dir(sh::root()).env(ASSETS, dir);
     cargo.env(MANIFESTS, manifests::build()?).env(KUBECTL, manifests::kubectl()?);

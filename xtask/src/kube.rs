@@ -19,11 +19,38 @@ use std::process::Command;
 
 mod recipe;
 
+/// Whom the programs are for. Fewer are made sooner.
+#[derive(Clone, Copy)]
+pub(crate) enum For {
+    /// The tests of the cluster collector.
+    Cluster,
+    /// Guests with a kubelet.
+    Guests,
+}
+
+impl For {
+    /// What they cannot do without. The cluster's tests can without a kube-controller-manager.
+    fn needed(self) -> &'static [&'static str] {
+        match self {
+            Self::Cluster => &["etcd", "kube-apiserver"],
+            Self::Guests => &GUESTS,
+        }
+    }
+
+    /// What is compiled for them.
+    fn compiled(self) -> &'static [&'static str] {
+        match self {
+            Self::Cluster => &["kube-apiserver", "kube-controller-manager"],
+            Self::Guests => {
+                &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"]
+            }
+        }
+    }
+}
+
 /// What guests with a kubelet run.
-pub(crate) const GUESTS: [&str; 6] =
+const GUESTS: [&str; 6] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"];
-/// What the tests of the cluster collector cannot do without; a kube-controller-manager may be beside it.
-pub(crate) const CLUSTER: [&str; 2] = ["etcd", "kube-apiserver"];
 /// The ecosystem's name for a directory with the programs of a control plane.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
@@ -44,7 +71,7 @@ const SERIES: &str = "1.20.";
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> Result<()> {
-    let dir = assets(&GUESTS)?;
+    let dir = assets(For::Guests)?;
     println!("kube: {}", dir.display());
     Ok(())
 }
@@ -55,7 +82,8 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 /// # Errors
 /// When a program is missing in `$KUBEBUILDER_ASSETS`, the archive has no such source package any more, or the build
 /// fails.
-pub(crate) fn assets(needed: &[&str]) -> Result<PathBuf> {
+pub(crate) fn assets(whom: For) -> Result<PathBuf> {
+    let needed = whom.needed();
     if let Some(dir) = std::env::var_os(ASSETS) {
         let dir = PathBuf::from(dir);
         let missing = missing(&dir, needed);
@@ -70,11 +98,17 @@ pub(crate) fn assets(needed: &[&str]) -> Result<PathBuf> {
     }
     let inputs = Inputs::resolve()?;
     let home = sh::cache()?.join("kube");
-    let dir = home.join(sh::sha256(inputs.describe().as_bytes())?);
+    let whole = home.join(sh::sha256(inputs.describe().as_bytes())?);
     // It takes minutes: whoever comes second waits, and finds it made.
     let _lock = Lock::take(&home.join("lock"), "the Kubernetes of the tests")?;
+    let dir = match whom {
+        For::Cluster if !whole.exists() => {
+            PathBuf::from(format!("{}.control-plane", whole.display()))
+        }
+        _ => whole,
+    };
     if !dir.exists() {
-        inputs.make(&dir)?;
+        inputs.make(whom, &dir)?;
     }
     print!("{}", inputs.describe());
     Ok(dir)
@@ -162,7 +196,7 @@ impl Inputs {
     }
 
     /// Fetch, build, and put the result where it belongs in one step.
-    fn make(&self, dir: &Path) -> Result<()> {
+    fn make(&self, whom: For, dir: &Path) -> Result<()> {
         // What an interrupted build has compiled is used by the next one.
         let work = PathBuf::from(format!("{}.work", dir.display()));
         let archive = SourceSuite::open(SOURCE.0)?.fetch(SOURCE.1, &self.source)?;
@@ -170,9 +204,14 @@ impl Inputs {
         let sources = Sources { archive, compiler, version: self.version.clone() };
         alone::once(dir, |partial| {
             self.take_built(partial)?;
-            println!("kube: building Kubernetes {}, some minutes of all cores, once", self.version);
-            recipe::build(&sources, &work, partial)?;
-            let missing = missing(partial, &GUESTS);
+            let programs = whom.compiled();
+            println!(
+                "kube: building {} of Kubernetes {}, some minutes of all cores, once",
+                programs.join(", "),
+                self.version
+            );
+            recipe::build(&sources, programs, &work, partial)?;
+            let missing = missing(partial, programs);
             ensure!(missing.is_empty(), "the build made no {}", missing.join(", "));
             fs::write(partial.join("inputs"), self.describe()).context("cannot note the inputs")
         })?;

@@ -9,7 +9,7 @@ use std::process::Command;
 /// # Errors
 /// When there is no control plane, or the benchmark fails.
 pub(crate) fn run(chains: usize, owned: usize) -> Result<String> {
-    let assets = kube::assets(&kube::CLUSTER)?;
+    let assets = kube::assets(kube::For::Cluster)?;
     let kcm = assets.join("kube-controller-manager");
     ensure!(kcm.is_file(), "{} is not there to be measured beside", kcm.display());
     let version = sh::read(Command::new(kcm).arg("--version"))?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 /// # Errors
 /// When there is no control plane, or the benchmark fails, as it does when an agent takes more than it may.
 pub(crate) fn run(agents: usize) -> Result<String> {
-    let assets = kube::assets(&kube::CLUSTER)?;
+    let assets = kube::assets(kube::For::Cluster)?;
     let mut bench = cargo_bench("ebb-cluster-tests", "fleet");
     bench.env("EBB_CLUSTER_ASSETS", &assets).env("EBB_AGENTS", agents.to_string());
     let table = sh::read(&mut bench)?;

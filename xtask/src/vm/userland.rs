@@ -31,7 +31,7 @@ pub(crate) fn root(name: &str, userland: &Userland) -> Result<PathBuf> {
         let newest = newest.with_context(|| format!("{suite} has no package {package}"))?;
         more.push((suite.clone(), format!("{package}={newest}")));
     }
-    let kubernetes = userland.kubernetes.then(|| kube::assets(&kube::GUESTS)).transpose()?;
+    let kubernetes = userland.kubernetes.then(|| kube::assets(kube::For::Guests)).transpose()?;
     build(name, &closure, &more, &Extras { images: userland.images, kubernetes })
 }
 
