@@ -2,7 +2,7 @@
 
 use crate::gates::{self, Step};
 use crate::{alerts, bpf, cluster, fuzz, seed, sh, vm};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Instant;
 
@@ -19,42 +19,63 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("what is played at random has seed {seed}; {}={seed} plays it again", seed::VARIABLE);
     // What comes later is built with these inside.
     bpf::ensure().context("cannot build the BPF programs")?;
-    let mut steps: Vec<Step> = gates::ALL.into_iter().collect();
-    steps.push(Step { name: "BPF objects are reproducible", run: bpf::verify });
-    steps.push(Step { name: "tests on this host", run: host_tests });
-    steps.push(Step { name: "alert rules", run: alerts::check });
-    steps
-        .push(Step { name: "cluster collector beside kube-controller-manager", run: cluster::all });
-    steps.push(Step { name: "fuzz targets", run: fuzz::briefly });
-    if !args.no_vm {
-        steps.push(Step { name: "kernel matrix", run: vm::all });
+    let mut done = Done::default();
+    for Step { name, run } in gates::ALL {
+        done.step(name, run);
     }
-    let mut failed = Vec::new();
-    let mut lines = Vec::new();
-    for Step { name, run } in &steps {
+    done.step("BPF objects are reproducible", bpf::verify);
+    done.step("tests on this host", host_tests);
+    done.step("alert rules", alerts::check);
+    // The cluster's tests wait as a rule: the fuzz targets, which compute, have the processors meanwhile.
+    let fuzzing = fuzz::Behind::begin();
+    done.step("cluster collector beside kube-controller-manager", cluster::all);
+    done.step("fuzz targets", || fuzzing?.end());
+    if !args.no_vm {
+        done.step("kernel matrix", vm::all);
+    }
+    done.summary()
+}
+
+/// What has been run so far.
+#[derive(Default)]
+struct Done {
+    failed: Vec<&'static str>,
+    lines: Vec<String>,
+}
+
+impl Done {
+    /// Run one more, whatever became of those before it.
+    fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
         println!("\n==== {name}");
         let begun = Instant::now();
         let result = run();
         let seconds = begun.elapsed().as_secs();
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-        lines.push(format!("{verdict:<6} {seconds:>5} s  {name}"));
+        self.lines.push(format!("{verdict:<6} {seconds:>5} s  {name}"));
         if let Err(error) = result {
             println!("{name}: {error:#}");
-            failed.push(*name);
+            self.failed.push(name);
         }
     }
-    println!("\n==== summary");
-    for line in &lines {
-        println!("{line}");
+
+    fn summary(&self) -> Result<()> {
+        println!("\n==== summary");
+        for line in &self.lines {
+            println!("{line}");
+        }
+        println!("{} passed, {} failed", self.lines.len() - self.failed.len(), self.failed.len());
+        ensure!(self.failed.is_empty(), "failed: {}", self.failed.join(", "));
+        Ok(())
     }
-    println!("{} passed, {} failed", steps.len() - failed.len(), failed.len());
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
 fn host_tests() -> Result<()> {
     let seed = seed::of_commit()?.to_string();
+    // Those that take long run a whole agent and wait for it: a processor has time for two.
+    let threads = 2 * std::thread::available_parallelism()?.get();
     let mut cargo = Command::new("cargo");
     cargo.current_dir(sh::root());
     cargo.env(seed::VARIABLE, &seed).env("PROPTEST_RNG_SEED", &seed);
+    cargo.env("RUST_TEST_THREADS", threads.to_string());
     sh::run(cargo.args(["test", "--workspace", "--quiet", "--no-fail-fast"]))
 }
