@@ -66,6 +66,12 @@ impl Lab {
         Ok(Self { matrix, kernels, qemu, disks: BTreeMap::new(), payload, soak, _lock: lock })
     }
 
+    /// Try machines with as many kernels only as `cargo xtask test` has time for.
+    pub(crate) fn for_check(mut self) -> Self {
+        self.matrix.is_check = true;
+        self
+    }
+
     /// How guests are run, for whoever reports a measurement.
     pub(crate) fn conditions(&self) -> String {
         format!("QEMU {}, {:?}", self.qemu.version, self.qemu.accel)

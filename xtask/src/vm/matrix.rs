@@ -14,6 +14,9 @@ pub(crate) struct Matrix {
     machines: BTreeMap<String, Machine>,
     #[serde(rename = "userland")]
     userlands: BTreeMap<String, Userland>,
+    /// Whether machines are tried with as many kernels only as `cargo xtask test` has time for.
+    #[serde(skip)]
+    pub(crate) is_check: bool,
 }
 
 /// A kernel by suite and pattern; what it resolves to today is [`super::kernel::Image`].
@@ -54,6 +57,9 @@ pub(crate) struct Machine {
     /// The only kernels that it is tried with; all when none is named.
     #[serde(default)]
     kernels: Vec<String>,
+    /// Those of them that it is tried with by `cargo xtask test`; all when none is named.
+    #[serde(default)]
+    check: Vec<String>,
 }
 
 impl Machine {
@@ -104,10 +110,12 @@ impl Matrix {
         self.machines.get(name).with_context(|| format!("matrix.toml has no machine {name}"))
     }
 
-    /// Whether a machine, which must exist, is tried with a kernel.
+    /// Whether a machine, which must exist, is tried with a kernel here.
     pub(crate) fn tries(&self, machine: &str, kernel: &Kernel) -> bool {
-        let kernels = self.machines.get(machine).map(|machine| &machine.kernels);
-        kernels.is_some_and(|only| only.is_empty() || only.contains(&kernel.name))
+        let has = |only: &[String]| only.is_empty() || only.contains(&kernel.name);
+        self.machines
+            .get(machine)
+            .is_some_and(|machine| has(&machine.kernels) && (!self.is_check || has(&machine.check)))
     }
 
     /// A userland that a machine asks for.
@@ -148,6 +156,7 @@ mod tests {
                 assert!(matrix.userland(&userland).is_ok(), "{userland}");
             }
             assert!(matrix.select(&machine.kernels).is_ok(), "{:?}", machine.kernels);
+            assert!(matrix.select(&machine.check).is_ok(), "{:?}", machine.check);
         }
     }
 }
