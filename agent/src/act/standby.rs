@@ -50,6 +50,13 @@ impl Standby {
         self.due.store(Boot::now().plus(next).0, Ordering::Release);
     }
 
+    /// The loop's word that it waits no more: come late, it has as long for its turn as if it had come in time.
+    ///
+    /// What has it come late may have held up the watchdog too (a stopped process, a paused machine), and only the loop gets to know who has taken the memory meanwhile.
+    pub fn awake(&self) {
+        self.due.fetch_max(Boot::now().0, Ordering::AcqRel);
+    }
+
     /// Leaves the policy's latest ranking.
     pub fn leave(&self, mut last_resort: Option<LastResort>) {
         if let Some(resort) = &mut last_resort {
@@ -116,6 +123,24 @@ mod tests {
         let (word, kept) = standby.overdue(due.plus(PATIENCE)).unwrap();
         assert_eq!(word, due);
         assert_eq!(kept.candidates.len(), CANDIDATES);
+    }
+
+    #[test]
+    fn a_loop_that_comes_late_has_its_turn() {
+        let standby = Standby::default();
+        standby.leave(Some(resort()));
+        standby.due.store(1, Ordering::Release);
+        let late = Boot::now();
+        assert!(standby.is_silent(late));
+        standby.awake();
+        assert_eq!(standby.overdue(late.plus(PATIENCE / 2)), None);
+        let (word, _) = standby.overdue(Boot::now().plus(PATIENCE)).unwrap();
+        assert!(word >= late);
+        // Woken early it has given no nearer word than before.
+        standby.beat(Duration::from_secs(10));
+        let due = standby.due.load(Ordering::Acquire);
+        standby.awake();
+        assert_eq!(standby.due.load(Ordering::Acquire), due);
     }
 
     #[test]

@@ -452,6 +452,7 @@ impl Agent {
             self.service.alive(Boot::now());
             let due = Instant::now() + wait;
             let event = wakers.wait(wait, &mut self.probes, &mut self.told).await;
+            self.standby.awake();
             let (began, what) = (Instant::now(), event.what());
             match event {
                 Event::Kernel => self.on_kernel(),
