@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Names what is done here: another recipe makes other programs of the same sources.
 pub(super) const ID: &str = "recipe 3, static, stripped, without paths, clouds and Docker";
-/// Upstream's own words for leaving out clouds' and Docker's interfaces, which nobody here has: half of what would be compiled.
+/// Upstream's own words for leaving out clouds' and Docker's interfaces, which nobody here has.
 const TAGS: &str = "providerless dockerless";
 /// The tree's import path.
 const KUBERNETES: &str = "k8s.io/kubernetes";
