@@ -17,8 +17,11 @@ pub(super) enum Order {
     /// Take hold of this one: a job for it may follow.
     Hold(Target),
     Do(Job),
-    /// The loop is stuck: kill the first of these that can be killed.
-    StandIn(LastResort),
+    /// The loop is stuck, and has not been heard of since it gave this word: kill the first of these that can be killed.
+    StandIn {
+        word: Boot,
+        resort: LastResort,
+    },
 }
 
 /// The place of the thread that kills: whoever has it takes orders.

@@ -6,7 +6,7 @@
 
 use super::release::Releaser;
 use super::seat::{Order, Seat, hung};
-use super::standby::{Candidate, LOOK_EVERY, LastResort, Standby};
+use super::standby::{Candidate, LOOK_EVERY, LastResort, Silence, Standby};
 use super::{Acted, Actor, Job, NotDone, Refusal, Step, Target};
 use crate::clock::Boot;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub(super) fn guard(
 ) -> io::Result<Thread> {
     let thread = crate::threads::spawn("ebb-watchdog", move || {
         let mut all_hang = false;
-        let mut seen = None;
+        let mut silence = Silence::default();
         while !results.is_closed() {
             let is_busy = seat.busy_for(Boot::now()).is_some() || releaser.is_busy();
             let rest = if is_busy { LOOK_EVERY } else { standby.rest(Boot::now()) };
@@ -65,19 +65,13 @@ pub(super) fn guard(
             } else {
                 all_hang = false;
             }
-            let Some((word, resort)) = standby.overdue(now) else { continue };
-            // A loop that is overdue for the first time may have been held up with all of ebb, and be about to have its turn:
-            // it knows who takes the memory now, and what it left does not.
-            let (_, since) = match seen.take().filter(|(last, _)| *last == word) {
-                Some(same) => *seen.insert(same),
-                None => *seen.insert((word, now)),
-            };
-            if now.since(since) < LOOK_EVERY {
-                continue;
-            }
+            let word = standby.broken_word(now);
+            let is_stuck = silence.is_too_long(word, now);
+            let Some(word) = word.filter(|_| is_stuck) else { continue };
+            let Some(resort) = standby.last_resort() else { continue };
             // One at a time: what waits is no newer than this.
             if !seat.stands_in.swap(true, Ordering::AcqRel)
-                && orders.try_send(Order::StandIn(resort)).is_err()
+                && orders.try_send(Order::StandIn { word, resort }).is_err()
             {
                 seat.stands_in.store(false, Ordering::Release);
             }

@@ -71,7 +71,7 @@ impl Jobs {
             Step::Kill | Step::Terminate => {
                 match self.quick.try_send(Order::Do(job)).map_err(given_back) {
                     Err(Order::Do(job)) => Err(job),
-                    Err(Order::Hold(_) | Order::StandIn(_)) => Ok(()),
+                    Err(Order::Hold(_) | Order::StandIn { .. }) => Ok(()),
                     Ok(()) => {
                         self.watchdog.unpark();
                         Ok(())
@@ -119,6 +119,7 @@ pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::R
         let killer = Killer {
             actor,
             seat: Arc::clone(&seat),
+            standby: Arc::clone(&standby),
             releaser: releaser.clone(),
             results: results.clone(),
             untold: VecDeque::new(),
@@ -141,6 +142,7 @@ pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::R
 struct Killer {
     actor: Actor,
     seat: Arc<Seat>,
+    standby: Arc<Standby>,
     releaser: Releaser,
     results: Sender<Acted>,
     /// What the loop had no room for.
@@ -182,9 +184,14 @@ impl Killer {
                     post.end();
                     self.tell(acted);
                 }
-                Ok(Order::StandIn(resort)) => {
+                Ok(Order::StandIn { word, resort }) => {
                     post.begin(None);
-                    let acted = watchdog::stand_in(&resort, &mut self.actor, &mut self.held_up);
+                    // It may have come back while this waited: then whom it left is not whom it would choose.
+                    let acted = self
+                        .standby
+                        .still_stands(word)
+                        .then(|| watchdog::stand_in(&resort, &mut self.actor, &mut self.held_up));
+                    let acted = acted.flatten();
                     post.end();
                     self.seat.stands_in.store(false, Ordering::Release);
                     if let Some(acted) = acted {
