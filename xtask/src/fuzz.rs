@@ -5,7 +5,7 @@
 //! which has nothing to look for in crates without `unsafe`.
 //! Seeds are in `fuzz/seeds`, by target, and for two of them the scenarios of the conformance suite; what a run finds beside them is kept below the target directory.
 //! `cargo xtask fuzz TARGET --input FILE` runs one input, which is how a failure is seen again.
-use crate::{seed, sh};
+use crate::{ahead, seed, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Run this one input instead of looking for more.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
+    /// Build the targets, and run none.
+    #[arg(long)]
+    no_run: bool,
     /// Only this target.
     #[arg(value_parser = TARGETS)]
     target: Option<String>,
@@ -59,12 +62,9 @@ impl Behind {
         let log = sh::target().join("fuzz.log");
         let out =
             fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let myself = std::env::current_exe().context("cannot tell which program this is")?;
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(myself).args(["fuzz", "--seconds", "15", "--seed"]);
-        command.arg(seed::of_commit()?.to_string());
-        command.stdout(out.try_clone().context("cannot share a file")?).stderr(out);
-        let child = command.spawn().context("cannot start nice (install the package coreutils)")?;
+        let seed = seed::of_commit()?.to_string();
+        let mut command = ahead::behind(&out, &["fuzz", "--seconds", "15", "--seed", &seed])?;
+        let child = command.spawn().context("cannot start nice")?;
         Ok(Self { child, log })
     }
 
@@ -90,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // With an explicit target the flags reach what is fuzzed and spare build scripts and macros.
     cargo.args(["--target", &triple]).env("CARGO_TARGET_DIR", &built).env("RUSTFLAGS", COVERAGE);
     sh::run(&mut cargo).context("cannot build the fuzz targets")?;
+    if args.no_run {
+        return Ok(());
+    }
     let programs = built.join(&triple).join("release");
     if let (Some(input), Some(target)) = (&args.input, &args.target) {
         return sh::run(Command::new(programs.join(target)).arg(input).arg("-timeout=10"));

@@ -2,6 +2,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+mod ahead;
 mod alerts;
 mod alone;
 mod archive;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
 
 use crate::gates::{self, Step};
-use crate::{alerts, bpf, cluster, fuzz, seed, sh, vm};
+use crate::{ahead, alerts, bpf, cluster, fuzz, seed, sh, vm};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Instant;
@@ -19,6 +19,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("what is played at random has seed {seed}; {}={seed} plays it again", seed::VARIABLE);
     // What comes later is built with these inside.
     bpf::ensure().context("cannot build the BPF programs")?;
+    ahead::begin(!args.no_vm).context("cannot build ahead")?;
     let mut done = Done::default();
     for Step { name, run } in gates::ALL {
         done.step(name, run);

@@ -119,6 +119,11 @@ impl Lab {
         tests.iter().filter(|test| self.matrix.tries(&test.machine, kernel))
     }
 
+    /// How many of the tests are left to `cargo xtask vm` with this kernel.
+    pub(crate) fn left_out(&self, kernel: &Kernel, tests: &[Test]) -> usize {
+        tests.iter().filter(|test| self.matrix.leaves_out(&test.machine, kernel)).count()
+    }
+
     /// Run guests, `workers` at a time, the longest first; `watch` sees each report as it comes.
     pub(crate) fn run(
         &self,

@@ -97,6 +97,11 @@ pub(crate) struct Userland {
     pub(crate) kubernetes: bool,
 }
 
+/// Whether a kernel is among those named, or none is.
+fn has(only: &[String], kernel: &Kernel) -> bool {
+    only.is_empty() || only.contains(&kernel.name)
+}
+
 impl Matrix {
     pub(crate) fn load() -> Result<Self> {
         let path = sh::root().join("vm-tests/matrix.toml");
@@ -112,10 +117,19 @@ impl Matrix {
 
     /// Whether a machine, which must exist, is tried with a kernel here.
     pub(crate) fn tries(&self, machine: &str, kernel: &Kernel) -> bool {
-        let has = |only: &[String]| only.is_empty() || only.contains(&kernel.name);
-        self.machines
-            .get(machine)
-            .is_some_and(|machine| has(&machine.kernels) && (!self.is_check || has(&machine.check)))
+        self.is_for(machine, kernel) && !self.leaves_out(machine, kernel)
+    }
+
+    /// Whether the check is what is run, and leaves a machine to `cargo xtask vm` with a kernel that it is tried with there.
+    pub(crate) fn leaves_out(&self, machine: &str, kernel: &Kernel) -> bool {
+        let machines = self.machines.get(machine);
+        self.is_check
+            && self.is_for(machine, kernel)
+            && machines.is_some_and(|machine| !has(&machine.check, kernel))
+    }
+
+    fn is_for(&self, machine: &str, kernel: &Kernel) -> bool {
+        self.machines.get(machine).is_some_and(|machine| has(&machine.kernels, kernel))
     }
 
     /// A userland that a machine asks for.
@@ -158,5 +172,15 @@ mod tests {
             assert!(matrix.select(&machine.kernels).is_ok(), "{:?}", machine.kernels);
             assert!(matrix.select(&machine.check).is_ok(), "{:?}", machine.check);
         }
+    }
+    #[test]
+    fn what_the_check_leaves_out_is_tried_otherwise() {
+        let mut matrix = Matrix::load().unwrap();
+        let [kernel] = <[Kernel; 1]>::try_from(matrix.select(&["6.1".into()]).unwrap()).unwrap();
+        assert!(matrix.tries("crowd", &kernel) && !matrix.leaves_out("crowd", &kernel));
+        matrix.is_check = true;
+        assert!(!matrix.tries("crowd", &kernel) && matrix.leaves_out("crowd", &kernel));
+        assert!(!matrix.leaves_out("small", &kernel), "it is tried with every kernel");
+        assert!(!matrix.leaves_out("hostile", &kernel), "it is not for this kernel");
     }
 }

@@ -47,16 +47,23 @@ pub(crate) struct Args {
     /// The tests that take minutes each, instead of those that `cargo xtask test` runs.
     #[arg(long)]
     long: bool,
+    /// Build what the guests run, and boot none.
+    #[arg(long)]
+    no_run: bool,
 }
 
 /// Every test, on as many kernels as `cargo xtask test` has time for.
 pub(crate) fn check() -> Result<()> {
     let mut lab = lab::Lab::open(&[])?.for_check();
     lab.soak.seed = seed::of_commit()?;
-    run_in(lab, &Args { kernels: Vec::new(), filter: Vec::new(), jobs: 2, repeat: 1, long: false })
+    let (kernels, filter) = (Vec::new(), Vec::new());
+    run_in(lab, &Args { kernels, filter, jobs: 2, repeat: 1, long: false, no_run: false })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.no_run {
+        return payload::Payload::build().map(drop);
+    }
     run_in(lab::Lab::open(&args.kernels)?, args)
 }
 
@@ -79,5 +86,6 @@ fn run_in(mut lab: lab::Lab, args: &Args) -> Result<()> {
     let began = Instant::now();
     let reports = lab.run(jobs, args.jobs, summary::progress)?;
     let on = |kernel: &_| lab.on(kernel, &tests).cloned().collect();
-    summary::print(&kernels, &reports, on, began.elapsed())
+    let left_out = kernels.iter().map(|(kernel, _)| lab.left_out(kernel, &tests)).sum();
+    summary::print(&kernels, &reports, on, left_out, began.elapsed())
 }

@@ -24,7 +24,7 @@ pub(crate) fn progress(job: &Job, report: &Report) {
     }
 }
 
-/// The table, the failures and the counts.
+/// The table, the failures and the counts; `left_out` is how many the check leaves to `cargo xtask vm`.
 ///
 /// # Errors
 /// When anything failed, was skipped without leave, or was allowed to be skipped and was not.
@@ -32,6 +32,7 @@ pub(crate) fn print(
     kernels: &[(Kernel, Image)],
     reports: &[(Job, Report)],
     tests: impl Fn(&Kernel) -> Vec<Test>,
+    left_out: usize,
     took: Duration,
 ) -> Result<()> {
     let mut failures = Vec::new();
@@ -64,6 +65,9 @@ pub(crate) fn print(
         println!("FAILED {failure}");
     }
     println!("vm: {} s in all", took.as_secs());
+    if left_out > 0 {
+        println!("vm: {left_out} more in `cargo xtask vm`, by `check` in vm-tests/matrix.toml");
+    }
     println!("{passed} passed, {} failed, {skipped} skipped", failures.len());
     if !failures.is_empty() {
         bail!("{} of the matrix's tests failed", failures.len());
