@@ -3,6 +3,7 @@
 //! The oldest answer in use goes when there are too many, which costs a look-up and never a wrong verdict.
 
 use crate::object::{Kind, Uid};
+use crate::resource::Resource;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
@@ -106,6 +107,22 @@ impl Answers {
         if of_uid.is_empty() {
             self.known.remove(uid);
         }
+    }
+
+    /// The same of every owner of a resource.
+    pub(crate) fn forget_all_present(&mut self, of: &Resource) {
+        let by_age = &mut self.by_age;
+        self.known.retain(|_, of_uid| {
+            of_uid.retain(|key, (known, age)| {
+                let is_of = key.kind.kind == of.kind && key.kind.group == of.group;
+                let keep = *known == Known::Absent || !is_of;
+                if !keep {
+                    by_age.remove(age);
+                }
+                keep
+            });
+            !of_uid.is_empty()
+        });
     }
 
     fn remove(&mut self, key: &OwnerKey) {

@@ -118,6 +118,10 @@ impl Graph {
             Some(to) => self.resources.insert(resource.clone(), to),
             None => self.resources.remove(&resource),
         };
+        if before.as_ref() != self.resources.get(&resource) {
+            // An owner that only a look-up found may have gone where no watch saw it go: a list tells of what is there.
+            self.answers.forget_all_present(&resource);
+        }
         // A finalizer is removed once all dependents are known: no resource may be syncing or, for `orphan`, broken.
         let mattered = |of: Option<&(Scope, State)>| {
             matches!(of, Some((_, State::Syncing | State::Broken { .. })))

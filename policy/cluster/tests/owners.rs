@@ -6,7 +6,7 @@ mod store;
 
 use ebb_policy_cluster::{
     Doubt, Exclusion, Exclusions, Gone, Hold, Kind, Object, OwnerReference, Policy, Problem,
-    Resource, State, Time, Verdict, WaitFor,
+    Resource, Scope, State, Time, Verdict, WaitFor,
 };
 use store::{Store, blocking, object, of_kind, owned, resource, to, uid};
 
@@ -322,6 +322,28 @@ fn an_owner_missing_from_a_new_list_is_looked_up_before_its_dependents_go() {
     store.graph.forget(&uid("a"), Gone::Missing);
     store.settle();
     assert_eq!((store.left(), store.lookups), (vec!["a".into(), "b".into(), "c".into()], 1));
+}
+
+/// It went before its watch had shown it: a new list has nothing that could be missed.
+#[test]
+fn an_owner_that_only_a_look_up_found_is_looked_up_again_after_a_new_list_of_its_kind() {
+    for end in [State::Syncing, broken()] {
+        let owner = of_kind("Deployment", "a");
+        let mut store = Store::new();
+        store.objects.insert(owner.uid.clone(), owner.clone());
+        store.put(owned("b", &[to(&owner)]));
+        store.settle();
+        assert_eq!((store.graph.verdict(&uid("b")), store.lookups), (Verdict::Nothing, 1));
+        store.objects.remove(&owner.uid);
+        store.set("Deployment", end);
+        let changed = store
+            .graph
+            .set_resource(Resource::from(&owner.kind), Some((Scope::Namespaced, State::Synced)));
+        assert!(changed.contains(&uid("b")));
+        assert!(matches!(store.graph.verdict(&uid("b")), Verdict::ConfirmOwner(_)));
+        store.settle();
+        assert!(store.left().is_empty());
+    }
 }
 
 #[test]
