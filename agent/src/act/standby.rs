@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Between two looks of the watchdog at a loop that is overdue or has not begun, or at a thread that is killing.
+/// Between two looks of the watchdog at a loop that has not begun, or at a thread that is killing.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long past its own word the loop may be silent.
@@ -71,8 +71,7 @@ impl Standby {
 
     /// Whether the loop has not kept its word, at `now`.
     pub fn is_silent(&self, now: Boot) -> bool {
-        let due = self.due.load(Ordering::Acquire);
-        due != 0 && now >= Boot(due).plus(PATIENCE)
+        self.broken_word(now).is_some_and(|due| now >= due.plus(PATIENCE))
     }
 
     #[cfg(test)]
@@ -124,8 +123,8 @@ impl Silence {
     /// Takes in a look at `now`, at which the loop has broken `word`, or none; returns whether it has been silent for too long.
     pub(super) fn is_too_long(&mut self, word: Option<Boot>, now: Boot) -> bool {
         if self.word == word {
-            // A look that comes later than it was to is no more than one.
-            self.lasted += now.since(self.looked).min(LISTEN_EVERY * 2);
+            // The watchdog rests no longer than that while it listens: a look that comes later was held up itself.
+            self.lasted += now.since(self.looked).min(LOOK_EVERY);
         } else {
             *self = Self { word, ..Self::default() };
         }

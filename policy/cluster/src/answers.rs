@@ -96,14 +96,7 @@ impl Answers {
     /// Forgets what was found present of an owner: only its absence is for ever.
     pub(crate) fn forget_present(&mut self, uid: &Uid) {
         let Some(of_uid) = self.known.get_mut(uid) else { return };
-        let by_age = &mut self.by_age;
-        of_uid.retain(|_, (known, age)| {
-            let keep = *known == Known::Absent;
-            if !keep {
-                by_age.remove(age);
-            }
-            keep
-        });
+        forget_present_where(of_uid, &mut self.by_age, |_| true);
         if of_uid.is_empty() {
             self.known.remove(uid);
         }
@@ -111,16 +104,9 @@ impl Answers {
 
     /// The same of every owner of a resource.
     pub(crate) fn forget_all_present(&mut self, of: &Resource) {
-        let by_age = &mut self.by_age;
+        let is_of = |key: &OwnerKey| key.kind.kind == of.kind && key.kind.group == of.group;
         self.known.retain(|_, of_uid| {
-            of_uid.retain(|key, (known, age)| {
-                let is_of = key.kind.kind == of.kind && key.kind.group == of.group;
-                let keep = *known == Known::Absent || !is_of;
-                if !keep {
-                    by_age.remove(age);
-                }
-                keep
-            });
+            forget_present_where(of_uid, &mut self.by_age, is_of);
             !of_uid.is_empty()
         });
     }
@@ -138,6 +124,21 @@ impl Answers {
     fn len(&self) -> usize {
         self.known.values().map(BTreeMap::len).sum()
     }
+}
+
+/// Forgets which of the answers about one uid found an owner present, of those that are meant.
+fn forget_present_where(
+    of_uid: &mut BTreeMap<OwnerKey, (Known, u64)>,
+    by_age: &mut BTreeMap<u64, OwnerKey>,
+    is_meant: impl Fn(&OwnerKey) -> bool,
+) {
+    of_uid.retain(|key, (known, age)| {
+        let keep = *known == Known::Absent || !is_meant(key);
+        if !keep {
+            by_age.remove(age);
+        }
+        keep
+    });
 }
 
 #[cfg(test)]

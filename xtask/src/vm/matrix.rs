@@ -117,19 +117,17 @@ impl Matrix {
 
     /// Whether a machine, which must exist, is tried with a kernel here.
     pub(crate) fn tries(&self, machine: &str, kernel: &Kernel) -> bool {
-        self.is_for(machine, kernel) && !self.leaves_out(machine, kernel)
+        self.on(machine, kernel).is_some() && !self.leaves_out(machine, kernel)
     }
 
     /// Whether the check is what is run, and leaves a machine to `cargo xtask vm` with a kernel that it is tried with there.
     pub(crate) fn leaves_out(&self, machine: &str, kernel: &Kernel) -> bool {
-        let machines = self.machines.get(machine);
-        self.is_check
-            && self.is_for(machine, kernel)
-            && machines.is_some_and(|machine| !has(&machine.check, kernel))
+        self.is_check && self.on(machine, kernel).is_some_and(|it| !has(&it.check, kernel))
     }
 
-    fn is_for(&self, machine: &str, kernel: &Kernel) -> bool {
-        self.machines.get(machine).is_some_and(|machine| has(&machine.kernels, kernel))
+    /// A machine, if it is for this kernel.
+    fn on(&self, machine: &str, kernel: &Kernel) -> Option<&Machine> {
+        self.machines.get(machine).filter(|machine| has(&machine.kernels, kernel))
     }
 
     /// A userland that a machine asks for.
@@ -173,6 +171,7 @@ mod tests {
             assert!(matrix.select(&machine.check).is_ok(), "{:?}", machine.check);
         }
     }
+
     #[test]
     fn what_the_check_leaves_out_is_tried_otherwise() {
         let mut matrix = Matrix::load().unwrap();
