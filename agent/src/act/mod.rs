@@ -6,6 +6,7 @@
 //! Whether the memory came back is seen by the loop, which looks at the node anyway.
 
 mod guard;
+mod hurry;
 mod kill;
 mod ladder;
 pub mod logs;

@@ -1,7 +1,7 @@
 //! The threads that do jobs: one for what must be quick, one for what the kernel may block.
 //!
 //! ```text
-//!  loop ──Kill, Terminate──► queue ──► ebb-act, or who took over from it ──dying──► ebb-release
+//!  loop ──Kill, Terminate──► queue ──► ebb-act, or who took over from it ──dying──► ebb-release, ebb-hurry
 //!     └──Rung──────────────► queue ──► ebb-ladder
 //! ```
 //! A write to `memory.reclaim` or `memory.high` can take as long as reclaim does, so it never stands before a kill.
@@ -112,7 +112,7 @@ fn given_back<T>(error: TrySendError<T>) -> T {
 pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::Result<Jobs> {
     let (quick_jobs, quick_inbox) = sync_channel(WAITING_JOBS);
     let (slow_jobs, slow_inbox) = sync_channel(WAITING_JOBS);
-    let releaser = Releaser::start()?;
+    let releaser = Releaser::start(crew.quick.roots.proc.clone())?;
     let seat = Arc::new(Seat::new(quick_inbox));
     let actors = std::iter::once(crew.quick).chain(crew.spares);
     for actor in actors {

@@ -34,7 +34,9 @@ impl Row {
             Keep::ToEnforce => "kept to enforce",
             Keep::ToRehearse => "kept in a dry run",
             Keep::WithoutMemlock => "set-up; kept where RLIMIT_MEMLOCK cannot be raised",
-            Keep::WithoutRtprio => "set-up; kept where RLIMIT_RTPRIO cannot be raised",
+            Keep::ToEnforceOrWithoutRtprio => {
+                "kept to enforce, and where RLIMIT_RTPRIO cannot be raised"
+            }
         }
     }
 }
@@ -49,7 +51,7 @@ enum Keep {
     ToEnforce,
     ToRehearse,
     WithoutMemlock,
-    WithoutRtprio,
+    ToEnforceOrWithoutRtprio,
 }
 
 /// Every capability that ebb has a use for.
@@ -110,9 +112,9 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         capability: Capability::CAP_SYS_NICE,
-        for_what: "run before the hog that keeps every processor busy",
-        without: "it waits its turn (`nice -20` is unavailable)",
-        keep: Keep::WithoutRtprio,
+        for_what: "run before the hog that keeps every processor busy, and have those that were killed do so until they have ended, half a second at most",
+        without: "it waits its turn (`nice -20` is unavailable), and so do those that were killed: on a busy node a pod may take seconds to end",
+        keep: Keep::ToEnforceOrWithoutRtprio,
     },
 ];
 
@@ -149,7 +151,7 @@ pub fn kept(features: &Features) -> impl Iterator<Item = &'static Row> {
         Keep::ToEnforce => enforce,
         Keep::ToRehearse => !enforce,
         Keep::WithoutMemlock => !memlock,
-        Keep::WithoutRtprio => !rtprio,
+        Keep::ToEnforceOrWithoutRtprio => enforce || !rtprio,
     })
 }
 
@@ -220,8 +222,14 @@ mod tests {
             rtprio: true,
             reflex: false,
         };
-        let expected =
-            ["CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
+        let expected = [
+            "CAP_KILL",
+            "CAP_DAC_OVERRIDE",
+            "CAP_SYS_PTRACE",
+            "CAP_SYS_ADMIN",
+            "CAP_BPF",
+            "CAP_SYS_NICE",
+        ];
         assert_eq!(names(&features), expected);
         let limited = Features { memlock: false, rtprio: false, ..features };
         assert!(names(&limited).ends_with(&["CAP_IPC_LOCK".into(), "CAP_SYS_NICE".into()]));
@@ -231,7 +239,8 @@ mod tests {
     fn a_feature_that_is_off_costs_its_capability() {
         let nothing =
             Features { enforce: true, memlock: true, rtprio: true, ..Features::default() };
-        assert_eq!(names(&nothing), ["CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"]);
+        let expected = ["CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE", "CAP_SYS_NICE"];
+        assert_eq!(names(&nothing), expected);
         let reflex = Features { reflex: true, ..nothing };
         assert!(names(&reflex).contains(&"CAP_PERFMON".to_owned()));
     }

@@ -220,6 +220,7 @@ fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
         "ebb-ladder",
         "ebb-watchdog",
         "ebb-release",
+        "ebb-hurry",
         "ebb-config",
         "ebb-disk",
         "ebb-report",

@@ -1,6 +1,6 @@
 //! Workloads that take memory until somebody stops them: it must be ebb, in time, and the right one.
 use crate::actors::Actor;
-use crate::agent::{Agent, Settings, is, name_of, victims};
+use crate::agent::{Agent, Settings, is, name_of, since, victims};
 use crate::cgroup::Cgroup;
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
@@ -10,6 +10,7 @@ use crate::wait;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
+use std::fs;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -185,6 +186,54 @@ pub(crate) fn stubborn(test: &TestContext) -> Result<Outcome> {
     ensure!(methods.first() == Some(&"terminate"), "it was not asked first: {methods:?}");
     ensure!(methods.len() > 1, "asking was enough for a stubborn one");
     scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// On a node whose processors are all busy, a leak that ebb evicts ends in a fraction of the time that the same leak takes after a bare SIGKILL: a BestEffort pod has the least weight there is, and needs a processor to end.
+pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
+    const SPINNING: usize = 4;
+    /// MiB above the threshold from which a leak grows, with the little processor time that it has.
+    const ABOVE: u64 = 20;
+    const RATE: &str = "50";
+    const GO: &str = "/run/go-busy";
+    let line = (node::meminfo("MemTotal")? >> 20) * 15 / 100;
+    let besteffort = Cgroup::at("kubepods/besteffort");
+    let leak = |name: &str| -> Result<Workload> {
+        besteffort.write("cpu.weight", "100")?;
+        let words = ["gated", &(line + ABOVE).to_string(), GO, RATE];
+        let leak = Workload::start(&format!("kubepods/besteffort/{name}/main"), &words)?;
+        besteffort.write("cpu.weight", "1")?;
+        fs::write(GO, "")?;
+        Ok(leak)
+    };
+    let is_over = |pod: &Workload| pod.cgroup.processes().is_ok_and(|left| left.is_empty());
+    let busy: Vec<Workload> = (0..SPINNING)
+        .map(|n| Workload::start(&format!("kubepods/burstable/busy-{n}/main"), &["spin"]))
+        .collect::<Result<_>>()?;
+    let killed = leak("killed")?;
+    wait::until(SOON, "the threshold is crossed", || {
+        node::meminfo("MemAvailable").is_ok_and(|left| left >> 20 < line)
+    })?;
+    let at = Instant::now();
+    kill(killed.actor.pid()?, Signal::SIGKILL)?;
+    wait::until(SOON, "who was killed has ended", || is_over(&killed))?;
+    let bare = at.elapsed();
+    fs::remove_file(GO)?;
+
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
+    let evicted = leak("evicted")?;
+    let record = agent.wait_for(SOON, "ebb has evicted", |record| is(record, "evicted"))?;
+    wait::until(SOON, "who was evicted has ended", || is_over(&evicted))?;
+    let with_ebb = since(&record)?;
+    besteffort.write("cpu.weight", "100")?;
+    runner::note(test, &format!("ended after {with_ebb:.1?}; by SIGKILL alone after {bare:.1?}"))?;
+    let victims = victims(&agent.stop()?);
+    let is_leak = |victim: &String| victim.ends_with("/evicted/main");
+    ensure!(victims.iter().all(is_leak), "ebb acted on {victims:?}");
+    // Linux 7 lets it end at once by itself.
+    let waits = bare > Duration::from_secs(2);
+    ensure!(!waits || with_ebb * 2 < bare, "{with_ebb:.1?}, and {bare:.1?} by SIGKILL alone");
+    drop(busy);
     Ok(Outcome::Passed)
 }
 
