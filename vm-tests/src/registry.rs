@@ -76,7 +76,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("the_reflex_ends_a_leak_while_ebb_is_stopped", "node", 300, reflex::stopped_agent),
     test("the_reflex_ends_a_leak_while_ebb_is_starved", "node", 300, reflex::starved_agent),
     test("what_the_reflex_did_is_on_record", "node", 120, reflex::is_told),
-    test("who_is_evicted_ends_although_all_are_busy", "crowd", 240, leaks::ends_among_the_busy),
+    test("who_is_evicted_ends_although_all_are_busy", "crowd", 900, leaks::ends_among_the_busy),
     test("a_stubborn_leak_is_killed_after_its_grace", "agent", 120, leaks::stubborn),
     test("five_leaks_at_once_and_no_innocent_dies", "crowd", 600, leaks::five_at_once),
     test("a_leak_that_began_while_ebb_was_held_up_goes_alone", "crowd", 240, leaks::while_held_up),

@@ -8,17 +8,18 @@
 //!  killing thread ──dying──► thread ebb-hurry: SCHED_RR ──► ended, or half a second is over: what they had before
 //! ```
 //! What a hostile pod can make of it: its end may be a lot of work (shared memory mapped by many), which now goes before
-//! that of others. So it has [`HURRIED_FOR`], and after it what it had before. Nothing of it returns to its own code: it
-//! was killed.
+//! that of others. So it has [`HURRIED_FOR`], and after it what it had before; whoever sees to that runs before it.
+//! Nothing of it returns to its own code: it was killed.
 
 use super::pidfd::PidFd;
 use super::self_protection::{Turn, run_first};
 use crate::clock::Boot;
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
 /// How long the dying go before others.
@@ -27,14 +28,14 @@ const HURRIED_FOR: Duration = Duration::from_millis(500);
 /// How often it is looked for who has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Threads of one process that are hurried at most; one with more ends as it can.
-const THREADS_OF_ONE: usize = 256;
+/// Threads that go before others at a time, of all that are dying. A process ends with its last thread.
+const THREADS: usize = 4096;
 
 /// Kills that may wait; what finds no room ends as it can.
 const WAITING: usize = 64;
 
 /// The way to the thread, which ends with the last of these.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Hurry(SyncSender<Vec<Arc<PidFd>>>);
 
 impl Hurry {
@@ -50,77 +51,100 @@ impl Hurry {
 
     /// Has these processes, which were killed, run before others. Never waits.
     pub(super) fn give(&self, dying: Vec<Arc<PidFd>>) {
-        let _ = self.0.try_send(dying);
+        if !dying.is_empty() {
+            // Without a thread, or behind too many kills, they end as they can.
+            let _ = self.0.try_send(dying);
+        }
     }
 }
 
 /// One process that runs before others, and what its threads had before.
 struct Hurried {
     process: Arc<PidFd>,
-    threads: Vec<(i32, i32)>,
+    threads: Vec<(i32, Policy)>,
     since: Boot,
 }
 
 fn work_off(inbox: &Receiver<Vec<Arc<PidFd>>>, proc: &Path) {
-    let _ = run_first(Turn::AfterTheKill);
+    // An ordinary thread could not take back what it has given.
+    if let Err(error) = run_first(Turn::AfterTheKill) {
+        tracing::warn!(%error, "what is killed ends with the share of the processors that it had (no SCHED_FIFO)");
+        return;
+    }
+    let mut given: VecDeque<Arc<PidFd>> = VecDeque::new();
     let mut hurried: Vec<Hurried> = Vec::new();
-    loop {
-        let next = if hurried.is_empty() {
-            inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            inbox.recv_timeout(LOOK)
-        };
-        match next {
-            Ok(dying) => hurried.extend(dying.into_iter().map(|process| hurry(process, proc))),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                hurried.iter().for_each(|one| let_go(one, proc));
-                return;
+    let mut is_refused = false;
+    while let Ok(dying) = next(inbox, !given.is_empty(), !hurried.is_empty()) {
+        given.extend(dying);
+        // One at a time, so that whose time is over is let go meanwhile.
+        if let Some(process) = given.pop_front() {
+            let room = THREADS.saturating_sub(hurried.iter().map(|one| one.threads.len()).sum());
+            let (one, refused) = hurry(process, room, proc);
+            hurried.push(one);
+            if let Some(error) = refused.filter(|_| !is_refused) {
+                tracing::warn!(%error, "what is killed ends with the share of the processors that it had (no SCHED_RR)");
+                is_refused = true;
             }
         }
         let now = Boot::now();
         hurried.retain(|one| {
-            if one.process.has_ended() {
-                return false;
-            }
             let is_over = now.since(one.since) >= HURRIED_FOR;
             if is_over {
                 let_go(one, proc);
             }
-            !is_over
+            !is_over && !one.process.has_ended()
         });
+    }
+    hurried.iter().for_each(|one| let_go(one, proc));
+}
+
+/// Who was killed since; waits for that where there is nothing else to do. `Err` when nobody kills any more.
+fn next(
+    inbox: &Receiver<Vec<Arc<PidFd>>>,
+    has_more: bool,
+    has_hurried: bool,
+) -> Result<Vec<Arc<PidFd>>, RecvTimeoutError> {
+    let next = if has_more {
+        inbox.try_recv().map_err(|error| match error {
+            TryRecvError::Empty => RecvTimeoutError::Timeout,
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+        })
+    } else if has_hurried {
+        inbox.recv_timeout(LOOK)
+    } else {
+        inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+    };
+    match next {
+        Err(RecvTimeoutError::Timeout) => Ok(Vec::new()),
+        next => next,
     }
 }
 
-fn hurry(process: Arc<PidFd>, proc: &Path) -> Hurried {
-    let before = |thread| {
-        let policy = policy(thread)?;
-        // Real-time already, or with a deadline: it does not wait for anybody.
-        let is_ordinary =
-            [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
-        (is_ordinary && set(&process, thread, libc::SCHED_RR, policy, proc))
-            .then_some((thread, policy))
-    };
-    let threads = threads(&process, proc).into_iter().filter_map(before).collect();
-    Hurried { process, threads, since: Boot::now() }
+/// Has at most `room` threads of a process run before others, and why not, where that is refused.
+fn hurry(process: Arc<PidFd>, room: usize, proc: &Path) -> (Hurried, Option<io::Error>) {
+    let since = Boot::now();
+    let (mut hurried, mut refused) = (Vec::new(), None);
+    for thread in threads(&process, proc).into_iter().take(room) {
+        let Some(before) = Policy::of(thread).filter(|before| !before.goes_first()) else {
+            continue;
+        };
+        match Policy::FIRST.give(thread) {
+            Ok(()) if is_of(thread, &process, proc) => hurried.push((thread, before)),
+            // Its number was given to another in between.
+            Ok(()) => _ = before.give(thread),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    (Hurried { process, threads: hurried, since }, refused)
 }
 
 fn let_go(one: &Hurried, proc: &Path) {
     for (thread, before) in &one.threads {
-        if policy(*thread) == Some(libc::SCHED_RR) && is_of(*thread, &one.process, proc) {
-            set(&one.process, *thread, *before, libc::SCHED_RR, proc);
+        if Policy::of(*thread) == Some(Policy::FIRST) && is_of(*thread, &one.process, proc) {
+            let _ = before.give(*thread);
         }
     }
-}
-
-/// Gives a thread a policy, and takes it back where it turns out not to be one of the process: its number may have been given to another in between.
-fn set(process: &PidFd, thread: i32, policy: i32, before: i32, proc: &Path) -> bool {
-    let is_set = set_policy(thread, policy).is_ok();
-    if is_set && !is_of(thread, process, proc) {
-        let _ = set_policy(thread, before);
-        return false;
-    }
-    is_set
 }
 
 /// Whether the thread is one of the process. While that is held and there, nobody else has its number.
@@ -132,31 +156,47 @@ fn is_of(thread: i32, process: &PidFd, proc: &Path) -> bool {
 fn threads(process: &PidFd, proc: &Path) -> Vec<i32> {
     let listed = fs::read_dir(proc.join(format!("{}/task", process.pid())));
     let names = listed.into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let threads: Vec<i32> =
-        names.filter_map(|name| name.to_str()?.parse().ok()).take(THREADS_OF_ONE).collect();
+    let threads: Vec<i32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
     // What was listed is of this process only if it was there throughout.
     if process.is_there() { threads } else { Vec::new() }
 }
 
-fn policy(thread: i32) -> Option<i32> {
-    // SAFETY: sched_getscheduler takes an integer and touches no memory of ours.
-    let policy = unsafe { libc::sched_getscheduler(thread) };
-    (policy >= 0).then_some(policy & !libc::SCHED_RESET_ON_FORK)
-}
+/// How a thread is scheduled, as the kernel has it: the policy, and whether what it makes begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Policy(i32);
 
-/// Ordinary policies have no priority; a thread's nice value stays what it is.
-fn set_policy(thread: i32, policy: i32) -> io::Result<()> {
-    let priority = if policy == libc::SCHED_RR { Turn::AfterTheKill as i32 } else { 0 };
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameters outlive the call, which copies them.
-    let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+impl Policy {
+    /// Before all that is not real-time; what somebody makes who has it wrongly has it not.
+    const FIRST: Self = Self(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK);
+
+    fn of(thread: i32) -> Option<Self> {
+        // SAFETY: sched_getscheduler takes an integer and touches no memory of ours.
+        let policy = unsafe { libc::sched_getscheduler(thread) };
+        (policy >= 0).then_some(Self(policy))
+    }
+
+    /// Real-time, or with a deadline: it waits for nobody who is not.
+    fn goes_first(self) -> bool {
+        let kind = self.0 & !libc::SCHED_RESET_ON_FORK;
+        [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&kind)
+    }
+
+    /// Gives a thread this policy. Ordinary ones have no priority; the nice value stays what it is.
+    fn give(self, thread: i32) -> io::Result<()> {
+        let priority = if self.goes_first() { Turn::Dying as i32 } else { 0 };
+        let parameters = libc::sched_param { sched_priority: priority };
+        // SAFETY: the parameters outlive the call, which copies them.
+        let result = unsafe { libc::sched_setscheduler(thread, self.0, &raw const parameters) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::{Child, Command};
+
+    const SOON: Duration = Duration::from_secs(10);
 
     fn sleeper() -> (Child, Arc<PidFd>) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -169,17 +209,31 @@ mod tests {
         child.wait().unwrap();
     }
 
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Boot::now();
+        while !holds() {
+            assert!(Boot::now().since(begun) < SOON, "{what}");
+            std::thread::sleep(LOOK);
+        }
+    }
+
     #[test]
-    fn a_number_that_is_anothers_keeps_its_policy() {
+    fn nobody_is_hurried_for_another_whose_number_it_has() {
         let proc = Path::new("/proc");
         let (first, held) = sleeper();
         let (second, other) = sleeper();
         assert_eq!(threads(&held, proc), [held.pid()]);
-        assert!(!set(&held, other.pid(), libc::SCHED_RR, libc::SCHED_OTHER, proc));
-        assert_eq!(policy(other.pid()), Some(libc::SCHED_OTHER));
+        assert!(is_of(held.pid(), &held, proc) && !is_of(other.pid(), &held, proc));
         end(first);
-        assert!(threads(&held, proc).is_empty());
-        assert!(!is_of(held.pid(), &held, proc));
+        // It was waited for: whoever has the number now is another.
+        assert!(threads(&held, proc).is_empty() && !is_of(held.pid(), &held, proc));
+        let one = Hurried {
+            process: held,
+            threads: vec![(other.pid(), Policy(libc::SCHED_BATCH))],
+            since: Boot::now(),
+        };
+        let_go(&one, proc);
+        assert_eq!(Policy::of(other.pid()), Some(Policy(libc::SCHED_OTHER)));
         end(second);
     }
 
@@ -187,22 +241,22 @@ mod tests {
     fn who_does_not_end_has_what_it_had_before_when_the_time_is_over() {
         let proc = Path::new("/proc");
         let (child, held) = sleeper();
-        set_policy(held.pid(), libc::SCHED_BATCH).unwrap();
-        let one = hurry(Arc::clone(&held), proc);
-        // Where the kernel rations real-time by cgroup it refuses, and nothing has changed.
-        let hurried = if one.threads.is_empty() { libc::SCHED_BATCH } else { libc::SCHED_RR };
-        assert_eq!(policy(held.pid()), Some(hurried));
+        let batch = Policy(libc::SCHED_BATCH);
+        batch.give(held.pid()).unwrap();
+        assert!(hurry(Arc::clone(&held), 0, proc).0.threads.is_empty(), "there was no room");
+        let (one, refused) = hurry(Arc::clone(&held), 1, proc);
+        // Where the kernel rations real-time by cgroup, or without the right to, nothing has changed.
+        let expected = if refused.is_some() { batch } else { Policy::FIRST };
+        assert_eq!(Policy::of(held.pid()), Some(expected));
         let_go(&one, proc);
-        assert_eq!(policy(held.pid()), Some(libc::SCHED_BATCH));
+        assert_eq!(Policy::of(held.pid()), Some(batch));
 
-        let given = Boot::now();
         let hurry = Hurry::start(proc.to_owned()).unwrap();
         hurry.give(vec![Arc::clone(&held)]);
-        while Boot::now().since(given) < HURRIED_FOR
-            || policy(held.pid()) != Some(libc::SCHED_BATCH)
-        {
-            std::thread::sleep(LOOK);
+        if refused.is_none() {
+            until("it is hurried", || Policy::of(held.pid()) == Some(Policy::FIRST));
         }
+        until("it is let go", || Policy::of(held.pid()) == Some(batch));
         end(child);
     }
 }

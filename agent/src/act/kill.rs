@@ -1,11 +1,13 @@
 //! Killing, terminating and slowing down what is held: two executors, one for real and one that only says what it would do.
 //!
 //! ```text
-//!  cgroup ─ SIGKILL to those held ─ cgroup.kill ─ SIGKILL to those without a first thread ─┐
-//!     └─ refused: freeze ─ SIGKILL to each ─ again ────────────────────────────────────────┼─► ended, and told ─► release
-//!  process ─ SIGKILL ──────────────────────────────────────────────────────────────────────┘
+//!  cgroup ─ SIGKILL to those held ─┬─ cgroup.kill ─ SIGKILL to those without a first thread ─┐
+//!                 │                └─ refused: freeze ─ SIGKILL to each ─ again ─────────────┼─► ended, and told ─► release
+//!  process ─ SIGKILL ────────────────────────────────────────────────────────────────────────┘
+//!                 └─► hurry
 //! ```
 
+use super::hurry::Hurry;
 use super::ladder;
 use super::marks::Marks;
 use super::pidfd::PidFd;
@@ -16,6 +18,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the loop of freezing and signalling may go on where the kernel has no `cgroup.kill`.
@@ -46,23 +49,28 @@ impl Ended {
 /// The one seam between deciding that a victim goes and its going.
 pub(super) trait Executor: Send {
     /// Ends the victim now; what is returned beside it are those who are dying, whose memory is still to be taken back.
-    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)>;
+    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<Arc<PidFd>>)>;
     /// Asks the victim to end.
     fn terminate(&self, victim: Victim) -> io::Result<Ended>;
     /// Takes a step below ending it, noted in `marks`.
     fn step(&self, victim: Victim, rung: Rung, marks: &Marks) -> io::Result<Ended>;
+    /// Has those that are killed from here on end soon.
+    fn hurry_with(&mut self, _: Hurry) {}
 }
 
 /// Acts.
-#[derive(Debug)]
-pub(super) struct Enforce;
+#[derive(Debug, Default)]
+pub(super) struct Enforce {
+    /// Told of each process that was killed, as soon as it was.
+    hurry: Option<Hurry>,
+}
 
 /// Does nothing, and says so.
 #[derive(Debug)]
 pub(super) struct DryRun;
 
 impl Executor for DryRun {
-    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
+    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<Arc<PidFd>>)> {
         Ok((Ended::now(Method::DryRun), Vec::new()))
     }
 
@@ -76,17 +84,18 @@ impl Executor for DryRun {
 }
 
 impl Executor for Enforce {
-    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
+    fn kill(&self, victim: Victim) -> io::Result<(Ended, Vec<Arc<PidFd>>)> {
         match victim {
             Victim::Process(process) => {
                 process.signal(Signal::SIGKILL)?;
+                self.hurry(vec![Arc::clone(&process)]);
                 Ok((Ended::now(Method::Signal), vec![process]))
             }
             Victim::Cgroups(held) => {
                 let mut method = Method::CgroupKill;
                 let mut by_cgroup_kill = Vec::with_capacity(held.len());
                 for cgroup in &held {
-                    match kill(cgroup)? {
+                    match self.kill_cgroup(cgroup)? {
                         Method::CgroupKill => by_cgroup_kill.push(cgroup),
                         other => method = other,
                     }
@@ -134,18 +143,37 @@ impl Executor for Enforce {
         };
         Ok(Ended::now(method))
     }
+
+    fn hurry_with(&mut self, hurry: Hurry) {
+        self.hurry = Some(hurry);
+    }
 }
 
-/// Kills everything in one cgroup; where `cgroup.kill` did it, but whoever [`kill_leaderless`] sees to.
-fn kill(held: &HeldCgroup) -> io::Result<Method> {
-    // Those that are held first: that takes no lock, while cgroup.kill waits for whoever is changing the tree.
-    let signals = held.processes.iter().map(|process| process.signal(Signal::SIGKILL));
-    let signalled = signals.map(ended_is_fine).fold(Ok(()), Result::and);
-    if held.write("cgroup.kill", "1").is_err() {
-        freeze_and_signal(held)?;
-        return Ok(Method::FreezeAndSignal);
+impl Enforce {
+    /// Kills everything in one cgroup; where `cgroup.kill` did it, but whoever [`kill_leaderless`] sees to.
+    fn kill_cgroup(&self, held: &HeldCgroup) -> io::Result<Method> {
+        // Those that are held first: that takes no lock, while cgroup.kill waits for whoever is changing the tree.
+        let (mut signalled, mut dying) = (Ok(()), Vec::with_capacity(held.processes.len()));
+        for process in &held.processes {
+            match process.signal(Signal::SIGKILL) {
+                Ok(()) => dying.push(Arc::clone(process)),
+                failed => signalled = signalled.and(ended_is_fine(failed)),
+            }
+        }
+        // Before anything that may wait for their end.
+        self.hurry(dying);
+        if held.write("cgroup.kill", "1").is_err() {
+            freeze_and_signal(held)?;
+            return Ok(Method::FreezeAndSignal);
+        }
+        signalled.map(|()| Method::CgroupKill)
     }
-    signalled.map(|()| Method::CgroupKill)
+
+    fn hurry(&self, dying: Vec<Arc<PidFd>>) {
+        if let Some(hurry) = &self.hurry {
+            hurry.give(dying);
+        }
+    }
 }
 
 /// Kills whom `cgroup.kill` leaves alive: it signals the first thread of each process, and where that has exited and others live on, its signal is lost.

@@ -41,6 +41,7 @@ use pidfd::PidFd;
 use prepared::Prepared;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use victim::Victim;
 
 /// What became of a job.
@@ -65,7 +66,7 @@ pub struct Actor {
     ready: Prepared,
     marks: Marks,
     /// Killed, and not handed on yet to have their memory taken back.
-    dying: Vec<PidFd>,
+    dying: Vec<Arc<PidFd>>,
 }
 
 impl Actor {
@@ -76,7 +77,7 @@ impl Actor {
     pub fn new(roots: &Roots, measure: Measure, mode: Mode) -> io::Result<Self> {
         let hand: Box<dyn Executor> = match mode {
             Mode::DryRun => Box::new(DryRun),
-            Mode::Enforce => Box::new(Enforce),
+            Mode::Enforce => Box::new(Enforce::default()),
         };
         Ok(Self {
             roots: roots.clone(),
@@ -118,7 +119,7 @@ impl Actor {
     }
 
     /// Those killed last, whose memory can be taken back at once: the dying may wait for a processor, their memory need not.
-    fn take_dying(&mut self) -> Vec<PidFd> {
+    fn take_dying(&mut self) -> Vec<Arc<PidFd>> {
         std::mem::take(&mut self.dying)
     }
 
@@ -211,8 +212,8 @@ impl Actor {
 /// # Errors
 /// It is gone, a process in it is protected, or what the kernel says.
 pub fn kill_orphaned(target: &Target, roots: &Roots) -> Result<Ended, NotDone> {
-    let (ended, _) =
-        Enforce.kill(Victim::hold(target, roots)?).map_err(|error| NotDone::failed(&error))?;
+    let ended = Enforce::default().kill(Victim::hold(target, roots)?);
+    let (ended, _) = ended.map_err(|error| NotDone::failed(&error))?;
     Ok(ended)
 }
 

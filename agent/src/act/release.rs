@@ -8,12 +8,10 @@
 //! The call waits for the `mmap_lock` of the killed process, which one of its threads may hold for as long as it likes:
 //! one that faults in a page of a FUSE file holds it until the file's owner answers.
 
-use super::hurry::Hurry;
 use super::pidfd::PidFd;
 use crate::clock::Boot;
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,10 +29,7 @@ pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// The way to the threads.
 #[derive(Clone)]
-pub(super) struct Releaser {
-    handle: Arc<Handle>,
-    hurry: Hurry,
-}
+pub(super) struct Releaser(Arc<Handle>);
 
 /// Ends the threads when nobody can give them work any more.
 struct Handle(Arc<Shared>);
@@ -80,24 +75,18 @@ impl Drop for Handle {
 }
 
 impl Releaser {
-    /// Starts the first thread, and the one that hurries the dying, who are listed in `proc`.
+    /// Starts the first thread.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub(super) fn start(proc: PathBuf) -> io::Result<Self> {
-        let handle = Arc::new(Handle(Arc::default()));
-        let releaser = Self { handle, hurry: Hurry::start(proc)? };
+    pub(super) fn start() -> io::Result<Self> {
+        let releaser = Self(Arc::new(Handle(Arc::default())));
         releaser.add_thread()?;
         Ok(releaser)
     }
 
-    /// Has the memory of these processes taken back, and the processes end soon. Never waits: what finds no room is left to the kernel, and counted.
-    pub(super) fn give(&self, dying: Vec<PidFd>) {
-        if dying.is_empty() {
-            return;
-        }
-        let dying: Vec<Arc<PidFd>> = dying.into_iter().map(Arc::new).collect();
-        self.hurry.give(dying.clone());
+    /// Has the memory of these processes taken back. Never waits: what finds no room is left to the kernel, and counted.
+    pub(super) fn give(&self, dying: Vec<Arc<PidFd>>) {
         self.give_work(dying.into_iter().map(|process| -> Work {
             Box::new(move || {
                 // One that is gone has given its memory back itself.
@@ -107,7 +96,7 @@ impl Releaser {
     }
 
     fn give_work(&self, work: impl Iterator<Item = Work>) {
-        let mut state = self.handle.0.state();
+        let mut state = self.0.0.state();
         let mut any = false;
         for work in work {
             any = true;
@@ -121,14 +110,14 @@ impl Releaser {
         }
         drop(state);
         if any {
-            self.handle.0.given.notify_one();
+            self.0.0.given.notify_one();
             self.attend(Boot::now());
         }
     }
 
     /// Waits until what was given has been dealt with, but not long: whether more must be killed is to be judged by what that has freed.
     pub(super) fn wait(&self) {
-        let shared = &self.handle.0;
+        let shared = &self.0.0;
         let (mut state, waited) = shared
             .done
             .wait_timeout_while(shared.state(), PATIENCE, |state| state.pending > 0)
@@ -144,7 +133,7 @@ impl Releaser {
 
     /// Starts another thread when all there are hang while something waits.
     pub(super) fn attend(&self, now: Boot) {
-        let state = self.handle.0.state();
+        let state = self.0.0.state();
         let threads = state.threads.len();
         let is_needed = !state.queue.is_empty() && state.hanging(now) == threads;
         drop(state);
@@ -156,13 +145,13 @@ impl Releaser {
 
     /// Whether a thread is at work at the moment, or something waits for one.
     pub(super) fn is_busy(&self) -> bool {
-        let state = self.handle.0.state();
+        let state = self.0.0.state();
         !state.queue.is_empty() || state.threads.iter().any(Option::is_some)
     }
 
     /// What an operator should know, if anything; the same words for as long as nothing changes.
     pub(super) fn trouble(&self, now: Boot) -> Option<String> {
-        let state = self.handle.0.state();
+        let state = self.0.0.state();
         let (hanging, dropped) = (state.hanging(now), state.dropped);
         (hanging > 0 || dropped > 0).then(|| {
             format!(
@@ -172,8 +161,8 @@ impl Releaser {
     }
 
     fn add_thread(&self) -> io::Result<()> {
-        let shared = Arc::clone(&self.handle.0);
-        let mut state = self.handle.0.state();
+        let shared = Arc::clone(&self.0.0);
+        let mut state = self.0.0.state();
         let number = state.threads.len();
         crate::threads::spawn("ebb-release", move || work_off(&shared, number))?;
         state.threads.push(None);
@@ -228,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_hangs_holds_up_neither_the_killer_nor_the_next_process() {
-        let releaser = Releaser::start("/proc".into()).unwrap();
+        let releaser = Releaser::start().unwrap();
         let (let_go, hung) = hangs();
         let (done, seen) = channel();
         releaser.give_work([hung, tells(&done)].into_iter());
@@ -246,7 +235,7 @@ mod tests {
 
     #[test]
     fn threads_that_hang_are_few_and_what_finds_no_room_is_counted() {
-        let releaser = Releaser::start("/proc".into()).unwrap();
+        let releaser = Releaser::start().unwrap();
         let mut held = Vec::new();
         let (began, begun) = channel();
         for number in 0..THREADS * 2 {
@@ -266,20 +255,20 @@ mod tests {
             releaser.attend(Boot::now().plus(PATIENCE * 2));
         }
         releaser.give_work((0..WAITING).map(|_| -> Work { Box::new(|| {}) }));
-        let state = releaser.handle.0.state();
+        let state = releaser.0.0.state();
         assert_eq!(state.threads.len(), THREADS);
         assert!(state.queue.len() <= WAITING && state.dropped > 0, "{}", state.dropped);
     }
 
     #[test]
     fn what_does_not_hang_is_done_when_the_wait_is_over() {
-        let releaser = Releaser::start("/proc".into()).unwrap();
+        let releaser = Releaser::start().unwrap();
         let (done, seen) = channel();
         releaser.give_work((0..64).map(|_| tells(&done)));
         while releaser.is_busy() {
             releaser.wait();
         }
         assert_eq!(seen.try_iter().count(), 64);
-        assert_eq!(releaser.handle.0.state().threads.len(), 1, "one thread is enough");
+        assert_eq!(releaser.0.0.state().threads.len(), 1, "one thread is enough");
     }
 }

@@ -82,13 +82,15 @@ fn raise_priority() -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Which thread goes before which, and both before whatever is not real-time.
+/// Which thread goes before which, and all before whatever is not real-time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Taking back the memory of the killed.
-    AfterTheKill = 1,
+    /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
+    Dying = 1,
+    /// Taking back the memory of the killed, and seeing to it that they end.
+    AfterTheKill = 2,
     /// Killing.
-    Kill = 2,
+    Kill = 3,
 }
 
 /// Has the calling thread run before whatever is not real-time itself: a hog may keep every processor busy, and so may ebb's own loop.

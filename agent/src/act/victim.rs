@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Processes of a cgroup that are held one by one; a cgroup may have more, which are ended all the same.
 pub(super) const HELD_AT_MOST: usize = 64;
@@ -29,7 +30,7 @@ const SIGNALLED_AT_ONCE: usize = 1024;
 pub(super) enum Victim {
     /// One, or all of a pod's containers that still run.
     Cgroups(Vec<HeldCgroup>),
-    Process(PidFd),
+    Process(Arc<PidFd>),
 }
 
 /// A cgroup with the processes it had when it was taken hold of.
@@ -42,7 +43,7 @@ pub(super) struct HeldCgroup {
     proc: PathBuf,
     /// Everybody who was in it when that was looked at last: each was asked whether it is protected.
     pub(super) checked: Members,
-    pub(super) processes: Vec<PidFd>,
+    pub(super) processes: Vec<Arc<PidFd>>,
 }
 
 impl Victim {
@@ -55,7 +56,7 @@ impl Victim {
             let mut held = HeldCgroup { checked, ..HeldCgroup::unasked(cgroup, path, &roots.proc) };
             let first = held.checked.pids.get(..HELD_AT_MOST).unwrap_or(&held.checked.pids);
             let processes = held.hold(first).map_err(|error| Refusal::unreadable(&error))?;
-            held.processes = processes.into_iter().map(|(_, process)| process).collect();
+            held.processes = processes.into_iter().map(|(_, process)| Arc::new(process)).collect();
             Ok(held)
         })
     }
@@ -97,7 +98,7 @@ impl Victim {
                     return Err(Refusal::Gone);
                 }
                 check_process(&process, proc)?;
-                Ok(Self::Process(held))
+                Ok(Self::Process(Arc::new(held)))
             }
         }
     }

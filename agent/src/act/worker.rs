@@ -1,13 +1,14 @@
 //! The threads that do jobs: one for what must be quick, one for what the kernel may block.
 //!
 //! ```text
-//!  loop ──Kill, Terminate──► queue ──► ebb-act, or who took over from it ──dying──► ebb-release, ebb-hurry
+//!  loop ──Kill, Terminate──► queue ──► ebb-act, or who took over from it ──dying──► ebb-hurry, ebb-release
 //!     └──Rung──────────────► queue ──► ebb-ladder
 //! ```
 //! A write to `memory.reclaim` or `memory.high` can take as long as reclaim does, so it never stands before a kill.
 //! The slow thread also lets go of what it has frozen when the time is over, whether or not the loop still runs.
 //! A quick thread that hangs all the same is taken over from by one that was started beside it: the watchdog sees to that.
 
+use super::hurry::Hurry;
 use super::prepared::HELD_FOR;
 use super::release::Releaser;
 use super::seat::{Order, Post, Seat, lock};
@@ -112,10 +113,12 @@ fn given_back<T>(error: TrySendError<T>) -> T {
 pub fn start(crew: Crew, standby: Arc<Standby>, results: Sender<Acted>) -> io::Result<Jobs> {
     let (quick_jobs, quick_inbox) = sync_channel(WAITING_JOBS);
     let (slow_jobs, slow_inbox) = sync_channel(WAITING_JOBS);
-    let releaser = Releaser::start(crew.quick.roots.proc.clone())?;
+    let releaser = Releaser::start()?;
+    let hurry = Hurry::start(crew.quick.roots.proc.clone())?;
     let seat = Arc::new(Seat::new(quick_inbox));
     let actors = std::iter::once(crew.quick).chain(crew.spares);
-    for actor in actors {
+    for mut actor in actors {
+        actor.hand.hurry_with(hurry.clone());
         let killer = Killer {
             actor,
             seat: Arc::clone(&seat),

@@ -21,7 +21,7 @@ struct Hangs {
 }
 
 impl Executor for Hangs {
-    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<PidFd>)> {
+    fn kill(&self, _: Victim) -> io::Result<(Ended, Vec<Arc<PidFd>>)> {
         self.began.send(()).unwrap();
         let _ = self.let_go.lock().unwrap().recv();
         Ok((Ended { method: Method::Signal, at: Boot::now() }, Vec::new()))
