@@ -12,23 +12,23 @@
 //! Nothing of it returns to its own code: it was killed.
 
 use super::pidfd::PidFd;
-use super::self_protection::{Turn, run_first};
+use super::self_protection::{Turn, run_first, schedule};
 use crate::clock::Boot;
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// How long the dying go before others.
+/// How long those that were killed go before others.
 const HURRIED_FOR: Duration = Duration::from_millis(500);
 
 /// How often it is looked for who has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Threads that go before others at a time, of all that are dying. A process ends with its last thread.
+/// Threads that go before others at a time, of all processes together. A process ends with its last thread.
 const THREADS: usize = 4096;
 
 /// Kills that may wait; what finds no room ends as it can.
@@ -74,8 +74,8 @@ fn work_off(inbox: &Receiver<Vec<Arc<PidFd>>>, proc: &Path) {
     let mut given: VecDeque<Arc<PidFd>> = VecDeque::new();
     let mut hurried: Vec<Hurried> = Vec::new();
     let mut is_refused = false;
-    while let Ok(dying) = next(inbox, !given.is_empty(), !hurried.is_empty()) {
-        given.extend(dying);
+    while let Some(killed) = next(inbox, !given.is_empty(), !hurried.is_empty()) {
+        given.extend(killed);
         // One at a time, so that whose time is over is let go meanwhile.
         if let Some(process) = given.pop_front() {
             let room = THREADS.saturating_sub(hurried.iter().map(|one| one.threads.len()).sum());
@@ -98,25 +98,18 @@ fn work_off(inbox: &Receiver<Vec<Arc<PidFd>>>, proc: &Path) {
     hurried.iter().for_each(|one| let_go(one, proc));
 }
 
-/// Who was killed since; waits for that where there is nothing else to do. `Err` when nobody kills any more.
+/// Who was killed since; waits for that where there is nothing else to do. `None` when nobody kills any more.
 fn next(
     inbox: &Receiver<Vec<Arc<PidFd>>>,
     has_more: bool,
     has_hurried: bool,
-) -> Result<Vec<Arc<PidFd>>, RecvTimeoutError> {
-    let next = if has_more {
-        inbox.try_recv().map_err(|error| match error {
-            TryRecvError::Empty => RecvTimeoutError::Timeout,
-            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-        })
-    } else if has_hurried {
-        inbox.recv_timeout(LOOK)
-    } else {
-        inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-    };
-    match next {
-        Err(RecvTimeoutError::Timeout) => Ok(Vec::new()),
-        next => next,
+) -> Option<Vec<Arc<PidFd>>> {
+    if !has_more && !has_hurried {
+        return inbox.recv().ok();
+    }
+    match inbox.recv_timeout(if has_more { Duration::ZERO } else { LOOK }) {
+        Err(RecvTimeoutError::Timeout) => Some(Vec::new()),
+        next => next.ok(),
     }
 }
 
@@ -183,30 +176,22 @@ impl Policy {
 
     /// Gives a thread this policy. Ordinary ones have no priority; the nice value stays what it is.
     fn give(self, thread: i32) -> io::Result<()> {
-        let priority = if self.goes_first() { Turn::Dying as i32 } else { 0 };
-        let parameters = libc::sched_param { sched_priority: priority };
-        // SAFETY: the parameters outlive the call, which copies them.
-        let result = unsafe { libc::sched_setscheduler(thread, self.0, &raw const parameters) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        schedule(thread, self.0, if self.goes_first() { Turn::Killed as i32 } else { 0 })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{end, sleeper};
     use super::*;
-    use std::process::{Child, Command};
+    use std::process::Child;
 
     const SOON: Duration = Duration::from_secs(10);
 
-    fn sleeper() -> (Child, Arc<PidFd>) {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    fn held() -> (Child, Arc<PidFd>) {
+        let (child, _) = sleeper();
         let held = PidFd::open(i32::try_from(child.id()).unwrap()).unwrap();
         (child, Arc::new(held))
-    }
-
-    fn end(mut child: Child) {
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -220,8 +205,8 @@ mod tests {
     #[test]
     fn nobody_is_hurried_for_another_whose_number_it_has() {
         let proc = Path::new("/proc");
-        let (first, held) = sleeper();
-        let (second, other) = sleeper();
+        let (first, held) = held();
+        let (second, other) = self::held();
         assert_eq!(threads(&held, proc), [held.pid()]);
         assert!(is_of(held.pid(), &held, proc) && !is_of(other.pid(), &held, proc));
         end(first);
@@ -240,7 +225,7 @@ mod tests {
     #[test]
     fn who_does_not_end_has_what_it_had_before_when_the_time_is_over() {
         let proc = Path::new("/proc");
-        let (child, held) = sleeper();
+        let (child, held) = held();
         let batch = Policy(libc::SCHED_BATCH);
         batch.give(held.pid()).unwrap();
         assert!(hurry(Arc::clone(&held), 0, proc).0.threads.is_empty(), "there was no room");

@@ -86,7 +86,7 @@ fn raise_priority() -> std::io::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
-    Dying = 1,
+    Killed = 1,
     /// Taking back the memory of the killed, and seeing to it that they end.
     AfterTheKill = 2,
     /// Killing.
@@ -98,9 +98,17 @@ pub(super) enum Turn {
 /// # Errors
 /// What the kernel says; it takes `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
 pub(super) fn run_first(turn: Turn) -> std::io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: turn as i32 };
-    // SAFETY: the parameters outlive the call, which copies them; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) };
+    schedule(0, libc::SCHED_FIFO, turn as i32)
+}
+
+/// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` where there is no such thread.
+pub(super) fn schedule(thread: i32, policy: i32, priority: i32) -> std::io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the parameters outlive the call, which copies them.
+    let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 

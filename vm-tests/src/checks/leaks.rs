@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(60);
 const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
 
+/// The threshold in MiB.
+fn line() -> Result<u64> {
+    Ok((node::meminfo("MemTotal")? >> 20) * 15 / 100)
+}
+
 /// As fast as the machine goes.
 pub(crate) fn full_speed(test: &TestContext) -> Result<Outcome> {
     stopped(
@@ -134,7 +139,7 @@ pub(crate) fn while_held_up(test: &TestContext) -> Result<Outcome> {
     /// MiB below the threshold, and far above what the kernel's OOM killer acts at.
     const BELOW: u64 = 60;
     let mut scene = Scene::with_innocents(3, 50)?;
-    let line = (node::meminfo("MemTotal")? >> 20) * 15 / 100;
+    let line = line()?;
     let floor = (line - BELOW).to_string();
     let mut agent = Agent::enforce(test, THRESHOLDS)?;
     for round in 0..ROUNDS {
@@ -199,7 +204,7 @@ pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
     const RATE: &str = "50";
     /// For the end of who has the least weight, on a slow host.
     const PATIENCE: Duration = Duration::from_secs(300);
-    let line = (node::meminfo("MemTotal")? >> 20) * 15 / 100;
+    let line = line()?;
     let besteffort = Besteffort;
     let leak = |name: &str| -> Result<Workload> {
         besteffort.weigh("100")?;
