@@ -199,9 +199,10 @@ pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
     const SPINNING: usize = 4;
     /// Processes beside the leak in its pod. Their memory is nothing to take back.
     const BESIDE: usize = 8;
-    /// MiB above the threshold from which a leak grows, with the little processor time that it has.
+    /// MiB above the threshold from which a leak grows, and from where on it has the least weight: with that it hardly grows.
     const ABOVE: u64 = 20;
-    const RATE: &str = "50";
+    const STARVED: u64 = 4;
+    const RATE: &str = "10";
     /// For the end of who has the least weight, on a slow host.
     const PATIENCE: Duration = Duration::from_secs(300);
     let line = line()?;
@@ -216,18 +217,19 @@ pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
         for _ in 0..BESIDE {
             Actor::start(&leak.cgroup, &["idle", "0"])?;
         }
-        besteffort.weigh("1")?;
         fs::write(GO, "")?;
+        wait::until(SOON, "the leak has grown", || has_less_than(line + STARVED))?;
+        besteffort.weigh("1")?;
         Ok(leak)
     };
-    let is_over = |pod: &Workload| pod.cgroup.processes().is_ok_and(|left| left.is_empty());
+    // Those that are ending are listed no more, and still hold their memory.
+    let is_over =
+        |pod: &Workload| pod.cgroup.counter("cgroup.events", "populated").is_ok_and(|n| n == 0);
     let busy: Vec<Workload> = (0..SPINNING)
         .map(|n| Workload::start(&format!("kubepods/burstable/busy-{n}/main"), &["spin"]))
         .collect::<Result<_>>()?;
     let killed = leak("killed")?;
-    wait::until(SOON, "the threshold is crossed", || {
-        node::meminfo("MemAvailable").is_ok_and(|left| left >> 20 < line)
-    })?;
+    wait::until(PATIENCE, "the threshold is crossed", || has_less_than(line))?;
     let at = Instant::now();
     for pid in killed.cgroup.processes()? {
         kill(pid, Signal::SIGKILL)?;
@@ -235,6 +237,7 @@ pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
     wait::until(PATIENCE, "who was killed has ended", || is_over(&killed))?;
     let bare = at.elapsed();
     fs::remove_file(GO)?;
+    wait::until(SOON, "its memory is back", || !has_less_than(line + 2 * ABOVE))?;
 
     let mut agent = Agent::enforce(test, THRESHOLDS)?;
     let evicted = leak("evicted")?;
@@ -256,6 +259,11 @@ pub(crate) fn ends_among_the_busy(test: &TestContext) -> Result<Outcome> {
     scene.assert_innocents_live()?;
     drop(busy);
     Ok(Outcome::Passed)
+}
+
+/// Whether fewer MiB are available.
+fn has_less_than(mib: u64) -> bool {
+    node::meminfo("MemAvailable").is_ok_and(|left| left >> 20 < mib)
 }
 
 /// What has a gated leak grow.
