@@ -20,6 +20,7 @@ mod listen;
 mod look;
 mod node;
 mod on_node;
+mod page;
 mod plan;
 mod pods;
 mod rank;

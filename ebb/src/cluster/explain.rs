@@ -1,11 +1,12 @@
 //! Why an object of a cluster, live or saved, is still there, and what would release it.
 
+use super::read::Cluster;
 use super::{Name, ShownHold, Target, doubt, hold, name};
 use crate::plan::Output;
 use crate::{Failure, json};
 use anyhow::Context as _;
 use ebb_journal::text::plain;
-use ebb_policy_cluster::{Explanation, Standing, Verdict};
+use ebb_policy_cluster::{Explanation, OwnerView, Standing, Verdict};
 use serde::Serialize;
 use std::io::Write as _;
 
@@ -51,17 +52,8 @@ pub(crate) fn run(target: &Target, output: Output) -> Result<(), Failure> {
         Output::Text => {
             let mut lines = vec![format!("{}: {}", name(&cluster, &uid), state(&found))];
             for owner in &found.owners {
-                let across = if owner.crosses_namespaces {
-                    " (in another namespace: the reference is not valid)"
-                } else {
-                    ""
-                };
-                let claimed = format!("{} {}", owner.kind, owner.name);
-                let known = match &owner.standing {
-                    Standing::Doubtful(found) => doubt(&cluster, found),
-                    other => words(other).to_owned(),
-                };
-                lines.push(format!("  owner {claimed}: {known}{across}"));
+                let (claimed, known) = owner_words(&cluster, owner);
+                lines.push(format!("  owner {claimed}: {known}"));
             }
             lines.extend(found.holds.iter().map(|of| format!("  held by {}", hold(&cluster, of))));
             lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
@@ -71,7 +63,22 @@ pub(crate) fn run(target: &Target, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn state(found: &Explanation) -> String {
+/// What an owner is called, and what is known of it.
+pub(super) fn owner_words(cluster: &Cluster, owner: &OwnerView) -> (String, String) {
+    let across = if owner.crosses_namespaces {
+        " (in another namespace: the reference is not valid)"
+    } else {
+        ""
+    };
+    let known = match &owner.standing {
+        Standing::Doubtful(found) => doubt(cluster, found),
+        other => words(other).to_owned(),
+    };
+    (format!("{} {}", owner.kind, owner.name), known + across)
+}
+
+/// How it is with the object, and what the collector does.
+pub(super) fn state(found: &Explanation) -> String {
     let what = verdict(&found.verdict).1;
     if found.deleting_since.is_some() { format!("terminating; {what}") } else { what.to_owned() }
 }

@@ -1,8 +1,8 @@
 //! `ebb graph`: owners and dependents of an object of a saved cluster, and what a delete would do.
 
 use super::read::Cluster;
-use super::svg::{self, Arrow, Outcome, Shape};
-use super::{Name, ShownHold, Target, hold, name, resource};
+use super::svg::{self, Arrow, Outcome, Picture, Shape};
+use super::{Name, ShownHold, Target, hold, name, page, resource};
 use crate::{Failure, json};
 use anyhow::Context as _;
 use ebb_journal::text::plain;
@@ -36,6 +36,17 @@ enum CascadePolicy {
     Orphan,
 }
 
+impl CascadePolicy {
+    /// As the option has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Background => "background",
+            Self::Foreground => "foreground",
+            Self::Orphan => "orphan",
+        }
+    }
+}
+
 /// Form of the answer.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Form {
@@ -48,6 +59,8 @@ enum Form {
     Dot,
     /// A picture.
     Svg,
+    /// A page with the picture, what holds the object, and what the delete would do; it opens offline and runs no script.
+    Html,
 }
 
 #[derive(Serialize)]
@@ -103,7 +116,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             json::pretty(&answer)? + "\n"
         }
         Form::Dot => dot(&cluster, &around, cascade.as_ref()),
-        Form::Svg => picture(&cluster, &around, cascade.as_ref()),
+        Form::Svg => picture(&cluster, &around, cascade.as_ref()).alone(),
+        Form::Html => {
+            let asked = args.cascade.zip(cascade.as_ref());
+            let asked = asked.map(|(policy, cascade)| (policy.word(), cascade));
+            page::page(&cluster, &uid, &around, asked)?
+        }
         Form::Text => lines(&cluster, &uid, cascade.as_ref())
             .iter()
             .map(|line| plain(line).into_owned() + "\n")
@@ -198,7 +216,7 @@ fn lines(cluster: &Cluster, uid: &Uid, cascade: Option<&Cascade>) -> Vec<String>
 }
 
 /// What becomes of an object by a cascade.
-fn outcome(uid: &Uid, cascade: Option<&Cascade>) -> Outcome {
+pub(super) fn outcome(uid: &Uid, cascade: Option<&Cascade>) -> Outcome {
     let Some(cascade) = cascade else { return Outcome::Stays };
     if cascade.deleted.binary_search(uid).is_ok() {
         Outcome::Deleted
@@ -210,7 +228,11 @@ fn outcome(uid: &Uid, cascade: Option<&Cascade>) -> Outcome {
 }
 
 /// A picture, owners above their dependents; what a cascade deletes is red, what it holds up yellow and dashed.
-fn picture(cluster: &Cluster, around: &BTreeSet<Uid>, cascade: Option<&Cascade>) -> String {
+pub(super) fn picture(
+    cluster: &Cluster,
+    around: &BTreeSet<Uid>,
+    cascade: Option<&Cascade>,
+) -> Picture {
     let shape = |uid: &Uid| {
         let (kind, name) = match cluster.graph.object(uid) {
             Some(object) => {

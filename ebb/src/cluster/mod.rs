@@ -8,6 +8,7 @@
 
 pub(super) mod explain;
 pub(super) mod graph;
+mod page;
 mod read;
 pub(super) mod stuck;
 mod svg;

@@ -3,7 +3,7 @@
 //! ```text
 //! references ─► layers (longest way from the top; a cycle's last reference goes up) ─► order (median of the neighbours) ─► boxes and curves
 //! ```
-//! The same graph is the same picture. What the objects are and what becomes of them is the caller's.
+//! The same graph is the same picture. What the objects are and what becomes of them is the caller's; colours are by class, those of a page or [`COLOURS`].
 
 use std::fmt::Write as _;
 
@@ -14,6 +14,12 @@ const PADDING: f64 = 12.0;
 /// Between boxes of a layer, and between layers.
 const GAP: (f64, f64) = (24.0, 56.0);
 const MARGIN: f64 = 20.0;
+
+/// How a picture by itself looks. A page has its own rules for the same classes.
+const COLOURS: &str = "\
+.paper{fill:#ffffff}.box{fill:#f8fafc;stroke:#64748b;stroke-width:1.5}.deleted .box{fill:#fecaca;stroke:#b91c1c}\
+.held .box{fill:#fef3c7;stroke:#b45309;stroke-dasharray:5 3}text{fill:#0f172a}text.kind{fill:#475569}\
+.way{fill:none;stroke:#475569;stroke-width:1.2}.loose{stroke-dasharray:4 3}.head{fill:#475569}";
 /// How often layers are put in order by their neighbours.
 const SWEEPS: usize = 8;
 
@@ -44,8 +50,30 @@ pub(super) struct Arrow {
     pub(super) blocks: bool,
 }
 
-/// The picture.
-pub(super) fn draw(shapes: &[Shape], arrows: &[Arrow]) -> String {
+/// A picture without what is around it.
+#[derive(Debug)]
+pub(super) struct Picture {
+    /// Across and down.
+    pub(super) size: (f64, f64),
+    /// The elements in it.
+    pub(super) body: String,
+}
+
+impl Picture {
+    /// The picture as a file of its own.
+    pub(super) fn alone(&self) -> String {
+        let (width, height) = self.size;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"monospace\" font-size=\"12\">\n\
+             <style>{COLOURS}</style>\n\
+             <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+/// The picture of a graph.
+pub(super) fn draw(shapes: &[Shape], arrows: &[Arrow]) -> Picture {
     let layers = ordered(layers(shapes.len(), arrows), arrows);
     let widths: Vec<f64> = shapes.iter().map(Shape::width).collect();
     let across = |layer: &[usize]| -> f64 {
@@ -62,52 +90,65 @@ pub(super) fn draw(shapes: &[Shape], arrows: &[Arrow]) -> String {
         }
         top += BOX + GAP.1;
     }
-    let (width, height) = (widest + 2.0 * MARGIN, top - GAP.1 + MARGIN);
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"monospace\" font-size=\"12\">\n\
-         <defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#475569\"/></marker></defs>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
+    let mut body = "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" orient=\"auto\"><path class=\"head\" d=\"M0 0 8 4 0 8z\"/></marker></defs>\n".to_owned();
     for arrow in arrows {
-        text += &curve(arrow, &places, &widths);
+        body += &curve(arrow, &places, &widths);
     }
     for (shape, &place) in shapes.iter().zip(&places) {
-        text += &shape.draw(place);
+        body += &shape.draw(place);
     }
-    text + "</svg>\n"
+    Picture { size: (widest + 2.0 * MARGIN, top - GAP.1 + MARGIN), body }
 }
 
 impl Shape {
     fn width(&self) -> f64 {
-        let longest = self.kind.chars().count().max(self.name.chars().count());
+        let longest = self.first_line().chars().count().max(self.name.chars().count());
         // A name has at most 253 characters.
         f64::from(u32::try_from(longest).unwrap_or(u32::MAX)) * CHARACTER + 2.0 * PADDING
     }
 
     fn draw(&self, (left, top): (f64, f64)) -> String {
-        let (fill, line, style) = match self.outcome {
-            Outcome::Stays => ("#f8fafc", "#64748b", ""),
-            Outcome::Deleted => ("#fecaca", "#b91c1c", ""),
-            Outcome::Held => ("#fef3c7", "#b45309", " stroke-dasharray=\"5 3\""),
-        };
         let (width, middle) = (self.width(), left + self.width() / 2.0);
-        let what = match self.outcome {
-            Outcome::Stays => "",
-            Outcome::Deleted => ": deleted",
-            Outcome::Held => ": held up",
-        };
-        let (kind, name) = (escaped(&self.kind), escaped(&self.name));
+        let (class, first) = (self.outcome.class(), self.first_line());
+        let (kind, name) = (escaped(&first), escaped(&self.name));
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "<g><title>{kind} {name}{what}</title><rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{BOX}\" rx=\"6\" fill=\"{fill}\" stroke=\"{line}\" stroke-width=\"1.5\"{style}/>\
-             <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#475569\">{kind}</text>\
-             <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#0f172a\">{name}</text></g>",
+            "<g{class}><title>{kind}: {name}</title><rect class=\"box\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{BOX}\" rx=\"6\"/>\
+             <text class=\"kind\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{kind}</text>\
+             <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text></g>",
             top + 18.0,
             top + 35.0,
         );
         text
+    }
+
+    /// Its kind, and what becomes of it: colour alone says nothing to some people, nor on paper.
+    fn first_line(&self) -> String {
+        match self.outcome.words() {
+            Some(words) => format!("{}, {words}", self.kind),
+            None => self.kind.clone(),
+        }
+    }
+}
+
+impl Outcome {
+    /// In words; nothing of what stays.
+    pub(super) fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Stays => None,
+            Self::Deleted => Some("deleted"),
+            Self::Held => Some("held up"),
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Stays => "",
+            Self::Deleted => " class=\"deleted\"",
+            Self::Held => " class=\"held\"",
+        }
     }
 }
 
@@ -203,7 +244,7 @@ fn place_all(layer: &[usize], place: &mut [f64]) {
 /// From the lower edge of an owner to the upper one of its dependent; upwards, around both.
 fn curve(arrow: &Arrow, places: &[(f64, f64)], widths: &[f64]) -> String {
     let ((from_x, from_y), (to_x, to_y)) = (places[arrow.owner], places[arrow.dependent]);
-    let dashes = if arrow.blocks { "" } else { " stroke-dasharray=\"4 3\"" };
+    let class = if arrow.blocks { "way" } else { "way loose" };
     let path = if to_y > from_y {
         let (x1, y1) = (from_x + widths[arrow.owner] / 2.0, from_y + BOX);
         let (x2, y2) = (to_x + widths[arrow.dependent] / 2.0, to_y);
@@ -217,9 +258,7 @@ fn curve(arrow: &Arrow, places: &[(f64, f64)], widths: &[f64]) -> String {
         let right = x1.max(x2) + GAP.0;
         format!("M{x1:.1} {y1:.1}C{right:.1} {y1:.1} {right:.1} {y2:.1} {x2:.1} {y2:.1}")
     };
-    format!(
-        "<path d=\"{path}\" fill=\"none\" stroke=\"#475569\" stroke-width=\"1.2\"{dashes} marker-end=\"url(#head)\"/>\n"
-    )
+    format!("<path class=\"{class}\" d=\"{path}\" marker-end=\"url(#head)\"/>\n")
 }
 
 fn escaped(text: &str) -> String {
@@ -258,14 +297,15 @@ mod tests {
         let shape =
             |name: &str| Shape { kind: "Pod".into(), name: name.into(), outcome: Outcome::Deleted };
         let shapes = [shape("a"), shape("<b>&\""), shape("a-name-that-is-longer-than-the-others")];
-        let text = draw(&shapes, &arrows(&[(0, 1), (0, 2)]));
+        let text = draw(&shapes, &arrows(&[(0, 1), (0, 2)])).alone();
+        assert_eq!(text.matches("Pod, deleted").count(), 6, "to be seen without a colour: {text}");
         assert!(text.contains("&lt;b&gt;&amp;&quot;") && !text.contains("<b>"), "{text}");
         let number = |text: &str, key: &str| -> f64 {
             let rest = text.split_once(&format!(" {key}=\"")).unwrap().1;
             rest.split('"').next().unwrap().parse().unwrap()
         };
         let boxes: Vec<(f64, f64)> = text
-            .split("<g>")
+            .split("<g ")
             .skip(1)
             .map(|group| group.split_once("<rect").unwrap().1)
             .map(|rect| (number(rect, "x"), number(rect, "width")))

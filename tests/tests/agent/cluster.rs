@@ -65,6 +65,26 @@ fn a_graph_for_graphviz_names_every_object_and_reference() {
 }
 
 #[test]
+fn a_picture_and_a_page_say_in_words_what_a_delete_would_do() {
+    let graph = |form| {
+        let object = ["graph", "deployment/api", "-n", "shop", "--from", SHOP];
+        let (code, said) = run(&[&object[..], &["--cascade", "foreground", "-o", form]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        said
+    };
+    let (picture, page) = (graph("svg"), graph("html"));
+    assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+    for form in [&picture, &page] {
+        assert!(
+            form.contains("ConfigMap, held up") && form.contains("shop/api-settings"),
+            "{form}"
+        );
+    }
+    assert!(page.contains("finalizer example.com/backup; released when"), "{page}");
+}
+
+#[test]
 fn an_explanation_names_what_holds_a_deletion_and_what_releases_it() {
     let (code, said) = run(&["explain", "deployment/api", "-n", "shop", "--from", SHOP]);
     assert_eq!(code, Some(0), "{said}");

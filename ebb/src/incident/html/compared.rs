@@ -1,9 +1,9 @@
 //! What another configuration would have done, beside what was done.
 
-use super::{left_out, name, said};
 use crate::incident::again::{Again, Other};
 use crate::incident::decision::{ranking, short, threshold, whom};
 use crate::incident::story::Story;
+use crate::page::{left_out, name, said};
 use ebb_policy::Plan;
 use ebb_policy::plan::ThresholdState;
 use maud::{Markup, html};

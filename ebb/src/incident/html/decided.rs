@@ -1,11 +1,11 @@
 //! The decisions: what was short, who was ranked where and by which key, who was skipped and why, and every threshold.
 
-use super::{left_out, name, said};
 use crate::incident::decision::{
     Group, Place, after, grounds, node, pressure, ranking, remarks, short, skips, subject,
     threshold,
 };
 use crate::incident::story::Story;
+use crate::page::{left_out, name, said};
 use ebb_journal::incident::Decision;
 use maud::{Markup, html};
 

@@ -1,7 +1,7 @@
 //! The timeline: a picture to scale, a closer one of the part in which ebb acted where that is short, and the same as a table.
 
-use super::{left_out, said};
 use crate::incident::story::{Short, Story, ms};
+use crate::page::{left_out, said};
 use ebb_journal::Moment;
 use maud::{Markup, html};
 

@@ -1,7 +1,7 @@
 //! What was measured of each workload when ebb decided: memory, growth and stall, as bars with their figures.
 
-use super::{left_out, name, said};
 use crate::incident::decision::{Figures, figures, per_second, stalled};
+use crate::page::{left_out, name, said};
 use ebb_journal::incident::Decision;
 use ebb_journal::text::bytes;
 use maud::{Markup, html};

@@ -129,6 +129,8 @@ mod tests {
                     "background" => &[Use::Ground],
                     // A picture's text is filled too; it is told by its selector.
                     "fill" if selector.contains("text") => &[Use::Text],
+                    // A box with text in it is ground, and its rim says what it is.
+                    "fill" if selector.ends_with(".box") => &[Use::Ground],
                     "fill" => &[Use::Picture],
                     // Text in pictures has a rim of the ground.
                     "stroke" if selector.contains("text") => &[Use::Ground],
