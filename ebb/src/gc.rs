@@ -203,12 +203,7 @@ fn expected(plan: &Plan, outcomes: &[Outcome]) -> Option<u64> {
 fn nothing(what: What, sight: &Sight, limits: &Limits, plan: &Plan) -> String {
     let is_young = |kept: &&Skipped| matches!(kept.reason, SkipReason::TooYoung { .. });
     let young = plan.skipped.iter().filter(is_young).count();
-    let full = || {
-        let fs = sight.snapshot.node.image_fs?;
-        let (available, capacity) = (u128::from(fs.available?), u128::from(fs.capacity?));
-        Some(100 - (available * 100).checked_div(capacity)?)
-    };
-    match (what, full()) {
+    match (what, sight.image_fs_full()) {
         (What::Images, _) if young > 0 => format!(
             "no image to remove: {young} were first seen less than imageMinimumGCAge ({}) ago; `ebb run`, and this command with --enforce, remember when that was",
             limits.image_gc().min_age

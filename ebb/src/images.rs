@@ -32,31 +32,31 @@ pub(super) struct Args {
 /// One image as it is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
-    id: &'a str,
-    tags: &'a [String],
+pub(super) struct Shown<'a> {
+    pub(super) id: &'a str,
+    pub(super) tags: &'a [String],
     /// As the runtime reports it, bytes.
-    size: u64,
+    pub(super) size: u64,
     /// On disk, shared or not, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
+    pub(super) total: Option<u64>,
     /// What would go with it alone, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unique: Option<u64>,
+    pub(super) unique: Option<u64>,
     /// What it shares with others that stay, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared: Option<u64>,
     /// Milliseconds since the Unix epoch; absent when never, as far as is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_used: Option<u64>,
+    pub(super) last_used: Option<u64>,
     #[serde(flatten)]
-    fate: Fate,
+    pub(super) fate: Fate,
 }
 
 /// Why an image stays, or when it goes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "status")]
-enum Fate {
+pub(super) enum Fate {
     /// It is not removed.
     Skipped {
         /// Why.
@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Decides as if everything had to go: what is kept then is kept always, and the order is that in which the rest would go.
-fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
+/// Every image and what becomes of it. Decides as if everything had to go: what is kept then is kept always, and the order is that in which the rest would go.
+pub(super) fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
     let raw = RawEviction {
         image_gc_high_threshold_percent: Some(1),
         image_gc_low_threshold_percent: Some(0),
@@ -183,7 +183,7 @@ fn text(images: &[Shown<'_>], now: u64) -> String {
     table(&HEAD, &images.iter().map(row).collect::<Vec<_>>())
 }
 
-fn skipped(why: &SkipReason) -> String {
+pub(super) fn skipped(why: &SkipReason) -> String {
     match why {
         SkipReason::InUse => "skipped: in use".into(),
         SkipReason::Pinned => "skipped: pinned".into(),

@@ -260,6 +260,16 @@ impl Sight {
     }
 }
 
+impl Sight {
+    /// How full the filesystem of images is, percent; `None` where that is not known.
+    pub(super) fn image_fs_full(&self) -> Option<u64> {
+        let fs = self.snapshot.node.image_fs?;
+        let (available, capacity) = (u128::from(fs.available?), u128::from(fs.capacity?));
+        let left = u64::try_from((available * 100).checked_div(capacity)?).ok()?;
+        Some(100_u64.saturating_sub(left))
+    }
+}
+
 /// What an agent has remembered of images and of the pods that it has ended; nothing where none has run.
 fn remembered(dir: &std::path::Path) -> Result<(Option<Records>, Evicted), String> {
     if !ImageStore::is_in(dir) {

@@ -8,6 +8,7 @@ use super::{Failure, event_loop, warn};
 use anyhow::Context as _;
 use ebb_agent::clock::Boot;
 use ebb_agent::config::Config;
+use ebb_agent::state::NodeState;
 use ebb_journal::text;
 use ebb_policy::snapshot::Workload;
 use ebb_policy::{Signal, Snapshot};
@@ -87,8 +88,12 @@ pub(super) fn take(
         }
         return Ok((sight.config, sight.snapshot));
     }
+    let state = cgroups(node, &given)?;
+    Ok((given, state.snapshot(Boot::now())))
+}
+
+/// Reads a node once, in full, whose workloads are cgroups.
+pub(super) fn cgroups(node: &NodeArgs, config: &Config) -> Result<NodeState, Failure> {
     let (roots, layout) = node.find().map_err(Failure::Input)?;
-    let config = given;
-    let snapshot = look(&config, roots, layout, node.node_fs())?.snapshot(Boot::now());
-    Ok((config, snapshot))
+    look(config, roots, layout, node.node_fs())
 }

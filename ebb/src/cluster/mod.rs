@@ -106,6 +106,23 @@ impl Target {
         (is_kind(&pods, kind) && !name.is_empty()).then_some(name)
     }
 
+    /// What is asked for of a kind that nodes have and no cluster: `cgroup` or `image`. `None` where another kind is.
+    ///
+    /// # Errors
+    /// A namespace or a saved cluster was given with it.
+    pub(super) fn on_node(&self, kind: &str) -> anyhow::Result<Option<&str>> {
+        let Some(asked) = self.object.strip_prefix(kind).and_then(|rest| rest.strip_prefix('/'))
+        else {
+            return Ok(None);
+        };
+        anyhow::ensure!(
+            self.namespace.is_none() && self.is_live(),
+            "{}: it is of this node, in no namespace and in no saved cluster; leave out -n and --from",
+            self.object
+        );
+        Ok(Some(asked))
+    }
+
     /// The namespace that was given.
     pub(super) fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()

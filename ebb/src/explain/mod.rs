@@ -1,11 +1,14 @@
-//! `ebb explain`: why an object of a cluster is still there; of a pod, on its node, why it is safe, goes next or was evicted.
+//! `ebb explain`: why an object of a cluster is still there; of a pod, a cgroup or an image, on its node, why it is safe, goes next or was evicted.
 //!
 //! ```text
-//!  KIND/NAME ──────────────────────────────► cluster: what holds the object, what releases it
-//!  pod/NAME on its node ─┬─ one look ──────► live:    safe · its place for each signal · whether it goes next (what_if)
-//!                        └─ incident files ► past:    was evicted: when, why, what was known, how it ended
+//!  KIND/NAME ───────────────────────────────► cluster: what holds the object, what releases it
+//!  pod/NAME, cgroup/PATH ─┬─ one look ──────► live:    safe · its place for each signal · whether it goes next (what_if)
+//!                         └─ incident files ► past:    was evicted: when, why, what was known, how it ended
+//!  image/REF ───────────────────────────────► image:   why it stays or when it goes, who uses it
 //! ```
 
+mod asked;
+mod image;
 mod live;
 mod past;
 mod text;
@@ -17,23 +20,21 @@ use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::Output;
 use super::runtime::{RuntimeArgs, Sight};
-use super::{Failure, event_loop, json, warn};
+use super::{Failure, event_loop, json, snapshot, warn};
 use anyhow::{Context as _, anyhow};
+use asked::{Asked, PodCgroups};
 use ebb_agent::clock::{Boot, Clock};
+use ebb_agent::cluster::NodePod;
 use ebb_agent::config::{Config, Incidents};
 use ebb_node_api::Look;
-use ebb_policy::snapshot::{Workload, WorkloadKind};
+use ebb_policy::snapshot::Workload;
+use ebb_policy::{History, Snapshot};
 use live::Live;
 use past::{Past, Untold};
 use serde::Serialize;
 use std::io::Write as _;
 use std::path::PathBuf;
-
-/// How unlike a pod's name another may be to be offered in its place.
-const LIKENESS: f64 = 0.85;
-
-/// Names that are offered at most.
-const OFFERED: usize = 3;
+use std::sync::Arc;
 
 /// Arguments of `ebb explain`.
 #[derive(Debug, clap::Args)]
@@ -46,13 +47,13 @@ pub(super) struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     runtime: RuntimeArgs,
-    /// Explain a pod from this node, beside its kubelet: the API server tells of priorities, owners and budgets. It is so anyway where $NODE_NAME is set, as in the DaemonSet.
+    /// Explain a pod or a cgroup from this node, beside its kubelet: the API server tells of priorities, owners and budgets. It is so anyway where $NODE_NAME is set, as in the DaemonSet.
     #[arg(long, conflicts_with = "from")]
     kubernetes: bool,
     /// The name of this Node in the cluster; without it, that in $NODE_NAME. Implies --kubernetes.
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     node_name: Option<String>,
-    /// Where `ebb run` keeps its records of incidents: they tell whether a pod was evicted, and why. Else the directory that the configuration names.
+    /// Where `ebb run` keeps its records of incidents: they tell whether a workload was evicted, and why. Else the directory that the configuration names.
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     incidents: Option<PathBuf>,
     /// Form of the answer; as JSON one object.
@@ -60,19 +61,29 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// What is known of a pod on its node.
+/// What is known of a workload on its node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
-    /// `namespace/name`.
-    pod: &'a str,
+    #[serde(flatten)]
+    asked: &'a Asked,
     looked_at: u64,
-    /// As it is now; absent where the node has no such pod.
+    /// As it is now; absent where the node has no such workload.
     live: Option<Live<'a>>,
     /// What was recorded; absent where no directory of records is known.
     past: Option<Past>,
     /// Evictions of it that the API server has not been told of yet.
     untold: Vec<Untold>,
+}
+
+/// A node at one moment, and what the API server has of it where that was asked.
+struct Seen {
+    config: Config,
+    snapshot: Snapshot,
+    history: History,
+    pod_cgroups: PodCgroups,
+    look: Option<Look>,
+    notes: Vec<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -81,13 +92,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         || args.incidents.is_some()
         || args.config.is_given()
         || args.runtime.is_named();
-    let pod = args.target.pod();
-    match pod {
-        Some(name) if is_meant || args.target.is_live() && is_in_daemon_set() => {
-            on_node(args, name)
+    if let Some(reference) = args.target.on_node("image").map_err(Failure::Input)? {
+        return image(args, reference);
+    }
+    match Asked::of(&args.target)? {
+        Some(asked @ Asked::Cgroup(_)) => on_node(args, &asked),
+        Some(asked) if is_meant || args.target.is_live() && is_in_daemon_set() => {
+            on_node(args, &asked)
         }
         _ if is_meant => Err(Failure::Input(anyhow!(
-            "{}: from its node only a pod is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config and --cri for what holds another object",
+            "{}: from its node only a pod, a cgroup or an image is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config and --cri for what holds another object",
             args.target.object()
         ))),
         _ => cluster::explain::run(&args.target, args.output),
@@ -99,11 +113,20 @@ fn is_in_daemon_set() -> bool {
     std::env::var_os(super::beside_kubelet::NODE_NAME).is_some_and(|name| !name.is_empty())
 }
 
-fn on_node(args: &Args, name: &str) -> Result<(), Failure> {
-    let namespace = args.target.namespace().ok_or_else(|| {
-        Failure::Input(anyhow!("pod/{name}: in which namespace? Give it with -n NAMESPACE"))
-    })?;
-    let full = format!("{namespace}/{name}");
+/// An image is the runtime's, and nothing else is looked at for it.
+fn image(args: &Args, reference: &str) -> Result<(), Failure> {
+    let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
+    sight.notes.iter().for_each(|what| warn("note", what));
+    print(&image::explain(&sight, reference, args.output)?)
+}
+
+fn print(shown: &str) -> Result<(), Failure> {
+    std::io::stdout().write_all(shown.as_bytes()).context("cannot write the explanation")?;
+    Ok(())
+}
+
+fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
+    asked.check().map_err(Failure::Input)?;
     let has_api = args.kubernetes || args.node_name.is_some() || is_in_daemon_set();
     let (config, node) = if has_api {
         let node = node_name(args.node_name.clone())?;
@@ -111,70 +134,84 @@ fn on_node(args: &Args, name: &str) -> Result<(), Failure> {
     } else {
         (args.config.clone(), None)
     };
-    let seen = if args.runtime.asks_none() {
-        None
-    } else {
-        Some(event_loop()?.block_on(look(args, &config, node.as_deref()))?)
+    let seen = match asked {
+        // Pods are the runtime's.
+        Asked::Pod(_) if args.runtime.asks_none() => None,
+        Asked::Pod(_) => Some(with_runtime(args, &config, node.as_deref())?),
+        Asked::Cgroup(_) => Some(with_any(args, &config, node.as_deref())?),
     };
-    if let Some((look, sight)) = &seen {
-        sight.notes.iter().chain(&gaps(look.as_ref())).for_each(|what| warn("note", what));
-    }
-    let (look, sight) = seen.unzip();
-    let look = look.flatten();
-    let configured = match &sight {
-        Some(sight) => sight.config.incidents.clone(),
+    seen.iter().flat_map(|seen| &seen.notes).for_each(|what| warn("note", what));
+    let configured = match &seen {
+        Some(seen) => seen.config.incidents.clone(),
         None => config.load_for(true)?.incidents,
     };
-    let none = Vec::new();
-    let workloads = sight.as_ref().map_or(&none, |sight| &sight.snapshot.workloads);
-    let workload = workloads.iter().find(|workload| is_pod(workload, &full));
-    let object = look.as_ref().and_then(|look| look.pods.as_ref().ok()).and_then(|pods| {
-        let mut own = pods.iter();
-        own.find(|pod| pod.object.namespace == namespace && pod.object.name == name)
-    });
-    let past = past(args, configured, &full)?;
-    let untold = past::untold(args.runtime.state(), &full).unwrap_or_else(|error| {
+    let workload = seen.as_ref().and_then(|seen| asked.find(&seen.snapshot, &seen.pod_cgroups));
+    // A cgroup of a pod goes with the whole pod, which is what is recorded.
+    let name = workload.map_or(asked.name(), |workload| &workload.key.name);
+    let past = past(args, configured, name)?;
+    let untold = past::untold(args.runtime.state(), name).unwrap_or_else(|error| {
         warn("note", &format!("{error:#}"));
         Vec::new()
     });
     let is_recorded = past.as_ref().is_some_and(|past| !past.incidents.is_empty());
     if workload.is_none() && !is_recorded && untold.is_empty() {
-        let known = sight.as_ref().map(|sight| sight.snapshot.workloads.as_slice());
-        return Err(Failure::Input(unknown(&full, known, past.as_ref())));
+        let known = seen.as_ref().map(|seen| seen.snapshot.workloads.as_slice());
+        return Err(Failure::Input(asked.unknown(known, past.as_ref().map(|past| past.records))));
     }
-    let live = sight.as_ref().zip(workload).map(|(sight, workload)| {
-        live::explain(&sight.snapshot, &sight.config, &sight.history, workload, object)
+    let live = seen.as_ref().zip(workload).map(|(seen, workload)| {
+        let object = seen.look.as_ref().and_then(|look| object(look, workload));
+        live::explain(&seen.snapshot, &seen.config, &seen.history, workload, object)
     });
     let looked_at = Clock::of_process().unix_ms(Boot::now());
-    let answer = Answer { pod: &full, looked_at, live, past, untold };
+    let answer = Answer { asked, looked_at, live, past, untold };
     let shown = match args.output {
         Output::Json => json::pretty(&answer)? + "\n",
         Output::Text => text::describe(&answer),
     };
-    std::io::stdout().write_all(shown.as_bytes()).context("cannot write the explanation")?;
-    Ok(())
+    print(&shown)
 }
 
-/// Looks at the node once, and at what the API server has of it where there is a Node of this name.
-async fn look(
-    args: &Args,
-    config: &ConfigArgs,
-    node: Option<&str>,
-) -> Result<(Option<Look>, Sight), Failure> {
-    let look = match node {
-        Some(node) => {
-            let api = args.target.server().connect().await.map_err(Failure::Input)?;
-            Some(ebb_node_api::look(&api, node).await)
-        }
-        None => None,
-    };
-    let pods = |config: &Config| look.as_ref().and_then(|l| l.manifested(&config.contract));
-    let sight = Sight::with_pods(&args.node, config, &args.runtime, pods).await?;
-    Ok((look, sight))
+/// What the API server has of a pod.
+fn object<'a>(look: &'a Look, workload: &Workload) -> Option<&'a Arc<NodePod>> {
+    let mut pods = look.pods.as_ref().ok()?.iter();
+    pods.find(|pod| format!("{}/{}", pod.object.namespace, pod.object.name) == workload.key.name)
 }
 
-fn is_pod(workload: &Workload, name: &str) -> bool {
-    workload.kind == WorkloadKind::Pod && workload.key.name == name
+/// Looks at a node whose workloads may be cgroups, as its configuration and the options about the runtime say.
+fn with_any(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<Seen, Failure> {
+    let given = config.load_for(args.runtime.is_given())?;
+    if node.is_some() || args.runtime.for_config(&given)?.is_given() {
+        return with_runtime(args, config, node);
+    }
+    Ok(Seen {
+        snapshot: snapshot::cgroups(&args.node, &given)?.snapshot(Boot::now()),
+        config: given,
+        history: History::default(),
+        pod_cgroups: PodCgroups::new(),
+        look: None,
+        notes: vec![
+            "one look does not show how fast anything grows, by which the attributed ranking goes; the agent may rank otherwise".to_owned(),
+        ],
+    })
+}
+
+/// Looks at a node and its runtime once, and at what the API server has of it where there is a Node of this name.
+fn with_runtime(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<Seen, Failure> {
+    event_loop()?.block_on(async {
+        let look = match node {
+            Some(node) => {
+                let api = args.target.server().connect().await.map_err(Failure::Input)?;
+                Some(ebb_node_api::look(&api, node).await)
+            }
+            None => None,
+        };
+        let pods = |config: &Config| look.as_ref().and_then(|l| l.manifested(&config.contract));
+        let sight = Sight::with_pods(&args.node, config, &args.runtime, pods).await?;
+        let pod_cgroups = sight.state.pod_cgroups();
+        let Sight { config, snapshot, history, mut notes, .. } = sight;
+        notes.extend(gaps(look.as_ref()));
+        Ok(Seen { config, snapshot, history, pod_cgroups, look, notes })
+    })
 }
 
 /// What of the API server's is not known, and what that means.
@@ -206,29 +243,4 @@ fn past(args: &Args, configured: Option<Incidents>, name: &str) -> Result<Option
     let past = past::read(&directory, name)?;
     past.unreadable.iter().for_each(|why| warn("note", why));
     Ok(Some(past))
-}
-
-/// That nothing is known of a pod, and what is.
-fn unknown(name: &str, workloads: Option<&[Workload]>, past: Option<&Past>) -> anyhow::Error {
-    let pods = workloads.into_iter().flatten().filter(|w| w.kind == WorkloadKind::Pod);
-    let mut names: Vec<(f64, &str)> = pods
-        .map(|pod| (strsim::jaro_winkler(&pod.key.name, name), pod.key.name.as_str()))
-        .collect();
-    let here = workloads.map(|_| format!("the {} pods of this node", names.len()));
-    let recorded = past.map(|past| format!("the records of incidents ({})", past.records));
-    let places: Vec<String> = here.into_iter().chain(recorded).collect();
-    let own = name.rsplit('/').next();
-    names.retain(|(like, other)| *like >= LIKENESS || other.rsplit('/').next() == own);
-    names.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    let near: Vec<&str> = names.iter().take(OFFERED).map(|(_, name)| *name).collect();
-    let hint = match near.as_slice() {
-        [] => String::new(),
-        near => format!("; did you mean {}?", near.join(", ")),
-    };
-    match places.as_slice() {
-        [] => anyhow!(
-            "pod {name}: with --cri none and no records of incidents nothing is known of any pod"
-        ),
-        places => anyhow!("pod {name}: it is not among {}{hint}", places.join(" nor in ")),
-    }
 }

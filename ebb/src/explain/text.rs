@@ -1,6 +1,7 @@
-//! What is known of a pod on its node, as lines for people.
+//! What is known of a workload on its node, as lines for people.
 
 use super::Answer;
+use super::asked::Asked;
 use super::live::{Live, Object, OfSignal, Standing};
 use super::past::{Found, Past, Untold};
 use super::what_if::WhatIf;
@@ -14,8 +15,12 @@ use ebb_policy::snapshot::{Preference, Stats};
 pub(super) fn describe(answer: &Answer<'_>) -> String {
     let mut lines = Vec::new();
     match &answer.live {
-        Some(found) => live(answer.pod, found, &mut lines),
-        None => lines.push(format!("pod {}: not on this node now", answer.pod)),
+        Some(found) => live(answer.asked, found, &mut lines),
+        None => lines.push(format!(
+            "{} {}: not on this node now",
+            answer.asked.word(),
+            answer.asked.name()
+        )),
     }
     lines.extend(answer.untold.iter().map(untold));
     if let Some(found) = &answer.past {
@@ -24,14 +29,18 @@ pub(super) fn describe(answer: &Answer<'_>) -> String {
     lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
 }
 
-fn live(name: &str, live: &Live<'_>, lines: &mut Vec<String>) {
-    let uid = live.pod.uid.as_deref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
+fn live(asked: &Asked, live: &Live<'_>, lines: &mut Vec<String>) {
+    let (word, name) = (live.word(), &live.workload.name);
+    if *name != asked.name() {
+        lines.push(format!("{} {}: goes with {word} {name}", asked.word(), asked.name()));
+    }
+    let uid = live.workload.uid.as_deref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
     let standing = match &live.standing {
         Standing::Candidate => "may be evicted".to_owned(),
         Standing::Safe { skipped } => format!("is not evicted: {}", reason(skipped)),
         Standing::Finished => "nothing of it runs any more".to_owned(),
     };
-    lines.push(format!("pod {name}{uid}: {standing}"));
+    lines.push(format!("{word} {name}{uid}: {standing}"));
     let mut about = vec![format!("priority {}", live.priority)];
     match live.preference {
         Preference::Prefer => about.push("ebb.dev/evict: prefer".to_owned()),
@@ -113,7 +122,7 @@ fn untold(of: &Untold) -> String {
 
 fn past(past: &Past, lines: &mut Vec<String>) {
     lines.push(format!(
-        "records of incidents in {}: {}, this pod in {}",
+        "records of incidents in {}: {}, it in {}",
         past.directory.display(),
         past.records,
         past.incidents.len()

@@ -1,9 +1,9 @@
-//! `ebb explain pod/NAME` on a node: why a pod is safe, whether it goes next, and what was recorded of its eviction.
+//! `ebb explain` on a node: why a pod or a cgroup is safe, whether it goes next, and what was recorded of its eviction; why an image stays.
 
 use crate::lab::{CONFIG, Lab, Pod, json};
 use crate::{config, ebb};
 use ebb_tests::api_server::{ApiServer, Fault};
-use ebb_tests::fake_node::wait_for;
+use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::{Value, json as value};
 use std::process::Output;
@@ -240,7 +240,11 @@ fn what_cannot_be_explained_is_refused_in_words_that_say_what_to_do() {
             &["--incidents", nowhere.to_str().unwrap()],
             &["incidents in ", "nowhere", "ebb run --incidents"],
         ),
-        ("deployment/web", &[], &["deployment/web: from its node only a pod is explained"]),
+        (
+            "deployment/web",
+            &[],
+            &["deployment/web: from its node only a pod, a cgroup or an image is explained"],
+        ),
     ];
     for (pod, extra, words) in cases {
         let (code, text) = said(&place.explain(pod, extra));
@@ -292,4 +296,79 @@ fn in_the_daemon_set_a_pod_is_explained_from_its_node_and_a_file_from_the_file()
     let (code, text) = said(&ebb().env("NODE_NAME", "n1").args(saved).output().unwrap());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("owner ReplicaSet.apps web-7f9c: present"), "{text}");
+}
+
+/// Where cgroups are the workloads, and where they are those of pods.
+#[test]
+fn a_cgroup_is_explained_as_the_workload_that_it_lies_in() {
+    let mut node = FakeNode::new();
+    node.add("work.slice/hog.service", 1500);
+    node.add("work.slice/web.service", 100);
+    let config = config(&CONFIG.replace("mode: kubernetes", "mode: standalone"));
+    let explain = |object: &str, extra: &[&str]| {
+        let mut command = ebb();
+        command.args(["explain", object]).args(extra).arg("-c").arg(config.path());
+        command.arg("--proc-root").arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
+        command.env_remove("NODE_NAME").output().unwrap()
+    };
+    let none = &["--cri", "none"];
+    let (code, text) = said(&explain("cgroup/work.slice/hog.service", none));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("cgroup /work.slice/hog.service: may be evicted\n"), "{text}");
+    assert!(text.contains("    ranked 1 of 2: "), "{text}");
+    assert!(text.contains("    below it, it is evicted next\n"), "{text}");
+    assert!(text.contains("note: one look does not show how fast anything grows"), "{text}");
+    let inner =
+        json(&explain("cgroup//work.slice/web.service/worker", &["--cri", "none", "-o", "json"]));
+    assert_eq!(inner["asked"], "/work.slice/web.service/worker", "{inner:#}");
+    assert_eq!(inner["live"]["workload"]["name"], "/work.slice/web.service");
+    assert_eq!(inner["live"]["kind"], "cgroup");
+    let (code, text) = said(&explain("cgroup/work.slice", none));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("did you mean /work.slice/hog.service"), "{text}");
+    let (code, text) = said(&explain("cgroup/work.slice", &["-n", "ns"]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("leave out -n and --from"), "{text}");
+
+    let place = Place::new();
+    let path = format!("cgroup/kubepods/burstable/poduid-hog/{}", place.hog.container);
+    let args =
+        [&["explain", path.as_str(), "-c", place.config.as_str()], &place.beside()[..]].concat();
+    let (code, text) = said(&place.lab.run(&args));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains(&format!(" /{}: goes with pod ns/hog\n", &path["cgroup/".len()..])),
+        "{text}"
+    );
+    assert!(text.contains("pod ns/hog (uid uid-hog): may be evicted\n"), "{text}");
+}
+
+#[test]
+fn an_image_is_explained_with_its_users_and_what_it_would_give() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let (used, old) = {
+        let mut world = lab.world();
+        let used = world.add_image("registry.local/used:1", &[("base", 1 << 20), ("u", 5)]);
+        (used, world.add_image("docker.io/library/old:latest", &[("base", 1 << 20), ("o", 5)]))
+    };
+    lab.pod("web", &used, 10);
+    let (code, text) = said(&lab.run(&["explain", "image/registry.local/used:1"]));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("image registry.local/used:1 (") && text.contains("): stays: in use\n"),
+        "{text}"
+    );
+    assert!(text.contains("  used by pod ns/web (container main)\n"), "{text}");
+    assert!(text.contains("  shares layers with docker.io/library/old:latest\n"), "{text}");
+    let found = json(&lab.run(&["explain", "image/old", "-o", "json"]));
+    assert_eq!(found["image"]["id"], old.as_str(), "{found:#}");
+    assert_eq!(found["containers"], value!([]));
+    assert!(found["image"]["unique"].as_u64() < found["image"]["total"].as_u64(), "{found:#}");
+    let (code, text) = said(&lab.run(&["explain", "image/odl"]));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.contains("not among the 2 images")
+            && text.contains("did you mean docker.io/library/old:latest?"),
+        "{text}"
+    );
 }
