@@ -170,20 +170,24 @@ mod tests {
     }
 
     #[test]
-    fn alerts_are_about_metrics_that_there_are() {
+    fn alerts_and_dashboards_are_about_metrics_that_there_are() {
         let rules = include_str!("../../deploy/kustomize/controller-alerts/rules.yaml");
+        let dashboard = include_str!("../../deploy/grafana/ebb-controller.json");
         let now = Instant::now();
         let status = Status::new(now);
         let mut inner = status.lock();
         let of = Resource { group: String::new(), kind: "Pod".to_owned() };
         inner.resources.insert(of, (State::Synced, now));
+        inner.verdicts.insert("delete", 1);
         let text = inner.metrics(&Requests::from([(("delete", "200".into()), 2)]), now);
         let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
-        let named: std::collections::BTreeSet<&str> = rules
-            .match_indices("ebb_controller_")
-            .map(|(at, _)| rules[at..].split(|c| !is_part(c)).next().unwrap_or_default())
-            .collect();
-        assert!(named.len() > 4, "{named:?}");
+        let names = |source: &'static str| {
+            let found = source.match_indices("ebb_controller_");
+            found.map(|(at, _)| source[at..].split(|c| !is_part(c)).next().unwrap_or_default())
+        };
+        let named: std::collections::BTreeSet<&str> =
+            names(rules).chain(names(dashboard)).collect();
+        assert!(named.len() > 10, "{named:?}");
         for name in named {
             assert!(
                 text.lines().any(|line| {

@@ -1,8 +1,8 @@
-//! `cargo xtask alerts`: whether Prometheus reads the alert rules of the controller and of the agents, and when each alert fires.
+//! `cargo xtask alerts`: whether Prometheus reads the alert rules of the controller and of the agents, and when each alert fires; and whether it reads what the dashboards ask.
 //!
 //! promtool is that of Debian's package of this name, unpacked and not installed. The cases are in `alerts/`.
 
-use crate::{alone, debs, sh};
+use crate::{alone, dashboards, debs, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn check() -> Result<()> {
     let promtool = debs::program(SUITE, PROMTOOL)?;
     let dir = alone::partial(&sh::cache()?.join("alerts"))?;
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let checked = check_in(&dir, &promtool);
+    let checked = check_in(&dir, &promtool).and_then(|()| dashboards::check_in(&dir, &promtool));
     alone::remove(&dir)?;
     checked
 }

@@ -10,6 +10,7 @@ mod bench;
 mod bpf;
 mod build;
 mod cluster;
+mod dashboards;
 mod debs;
 mod demo;
 mod fuzz;
@@ -43,10 +44,12 @@ enum Command {
     Bpf(bpf::Args),
     /// Build the agent as it is shipped: optimised, static, with its BPF programs.
     Build(build::Args),
-    /// Check the alert rules of the cluster collector, and when each alert fires.
+    /// Check the alert rules, when each alert fires, and the expressions of the dashboards.
     Alerts(alerts::Args),
     /// Run the cluster collector and kube-controller-manager on a real control plane, on this host.
     Cluster(cluster::Args),
+    /// Make the Grafana dashboards in deploy/grafana.
+    Dashboards(dashboards::Args),
     /// Show ebb's main job on a real kernel: a leak beside services, ended in time.
     Demo(demo::Args),
     /// Run each fuzz target for a bounded time.
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(&args),
         Command::Alerts(args) => alerts::run(&args),
         Command::Cluster(args) => cluster::run(&args),
+        Command::Dashboards(args) => dashboards::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Gates(args) => gates::run(&args),

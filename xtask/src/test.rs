@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     done.step("BPF objects are reproducible", bpf::verify);
     done.step("tests on this host", host_tests);
-    done.step("alert rules", alerts::check);
+    done.step("alert rules and dashboards", alerts::check);
     // The cluster's tests wait as a rule: the fuzz targets, which compute, have the processors meanwhile.
     let fuzzing = fuzz::Behind::begin();
     done.step("cluster collector beside kube-controller-manager", cluster::all);
