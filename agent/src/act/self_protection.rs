@@ -87,10 +87,12 @@ fn raise_priority() -> std::io::Result<()> {
 pub(super) enum Turn {
     /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
     Killed = 1,
+    /// The loop, while it has something to decide or to take in that cannot wait.
+    Loop = 2,
     /// Taking back the memory of the killed, and seeing to it that they end.
-    AfterTheKill = 2,
+    AfterTheKill = 3,
     /// Killing.
-    Kill = 3,
+    Kill = 4,
 }
 
 /// Has the calling thread run before whatever is not real-time itself: a hog may keep every processor busy, and so may ebb's own loop.
@@ -99,6 +101,18 @@ pub(super) enum Turn {
 /// What the kernel says; it takes `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
 pub(super) fn run_first(turn: Turn) -> std::io::Result<()> {
     schedule(0, libc::SCHED_FIFO, turn as i32)
+}
+
+/// Has a thread of the loop's kind run before whatever is not real-time, or no more; 0 is the calling thread. What it starts meanwhile does not.
+///
+/// # Errors
+/// What the kernel says; it takes `CAP_SYS_NICE`.
+pub(crate) fn precede(thread: i32, is_first: bool) -> std::io::Result<()> {
+    if is_first {
+        schedule(thread, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, Turn::Loop as i32)
+    } else {
+        schedule(thread, libc::SCHED_OTHER, 0)
+    }
 }
 
 /// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.

@@ -2,10 +2,11 @@
 //!
 //! The loop writes it, the watchdog reads it.
 
+use super::self_protection::precede;
 use crate::clock::Boot;
 use ebb_journal::metrics::Heartbeat;
 use ebb_journal::{Need, Target};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct Standby {
     /// Nanoseconds since boot by which the loop will have written again; 0 before its first word.
     due: AtomicU64,
     last_resort: Mutex<Option<LastResort>>,
+    /// The loop's thread while it goes before whatever is not real-time; 0 while it does not.
+    precedes: AtomicI32,
 }
 
 impl Standby {
@@ -67,6 +70,21 @@ impl Standby {
             resort.candidates.truncate(CANDIDATES);
         }
         *self.last_resort.lock().unwrap_or_else(PoisonError::into_inner) = last_resort;
+    }
+
+    /// The loop's word that its thread goes before whatever is not real-time, or no more.
+    pub(crate) fn precedes(&self, thread: Option<i32>) {
+        self.precedes.store(thread.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Takes that back from a loop that is stuck: one that spins would keep a processor from everybody.
+    pub(crate) fn take_precedence_back(&self) {
+        let thread = self.precedes.swap(0, Ordering::AcqRel);
+        if thread != 0
+            && let Err(error) = precede(thread, false)
+        {
+            tracing::error!(%error, "the loop is stuck and keeps its real-time priority");
+        }
     }
 
     /// Whether the loop has not kept its word, at `now`.

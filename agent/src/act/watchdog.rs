@@ -2,6 +2,7 @@
 //!
 //! The loop leaves two things where the watchdog's thread can see them: when it will be heard of next at the latest, and the ranking that the policy made last.
 //! If the first is overdue and the node is below the hard threshold, the watchdog has the first of the ranking that may be killed killed, under the same checks.
+//! A stuck loop also loses its real-time priority, where it has one.
 //! The thread that kills leaves since when it is at its present order. If that is too long ago another thread takes over: its queue, and an [`Actor`] of its own.
 
 use super::release::Releaser;
@@ -68,6 +69,7 @@ pub(super) fn guard(
             let word = standby.broken_word(now);
             let is_stuck = silence.is_too_long(word, now);
             let Some(word) = word.filter(|_| is_stuck) else { continue };
+            standby.take_precedence_back();
             let Some(resort) = standby.last_resort() else { continue };
             // One at a time: what waits is no newer than this.
             if !seat.stands_in.swap(true, Ordering::AcqRel)

@@ -81,6 +81,9 @@ impl Agent {
                 };
                 let after_ms = self.note_moment(workload, &signals, (what, ended.at), &who);
                 let is_eviction = !matches!(acted.job.step, act::Step::Rung(_));
+                if is_eviction {
+                    self.precedence.take(Boot::now());
+                }
                 if let (Target::Pod { uid, .. }, true, true) =
                     (&acted.job.target, is_eviction, ended.method != act::Method::DryRun)
                 {
@@ -217,6 +220,7 @@ impl Agent {
         let (gone, stuck) = self.state.terminations().look(&proc, at);
         for (terminations, outcome) in [(gone, Outcome::Exited), (stuck, Outcome::TimedOut)] {
             for termination in terminations {
+                self.precedence.take(at);
                 match (&termination.target, outcome) {
                     (Target::Pod { uid, .. }, Outcome::Exited) => {
                         self.tell_cluster_of_death(uid);

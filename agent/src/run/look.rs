@@ -75,10 +75,14 @@ impl Agent {
                 Finding::Near => is_near = true,
                 Finding::Crossed(_) => {
                     is_below = true;
+                    self.precedence.take(at);
                     self.act_on_what_was_decided_ahead(n, at);
                 }
                 Finding::Below => is_below = true,
             }
+        }
+        if self.quick_watches().any(Watch::is_imminent) {
+            self.precedence.take(at);
         }
         let calm = if is_near || is_below { Depth::Full } else { Depth::Swept };
         // While the node is short nothing is decided on it, and reading it takes time that the node has not.

@@ -24,6 +24,7 @@ mod look;
 mod memory_pressure;
 mod pass;
 mod persist;
+mod precedence;
 mod reflex;
 mod reload;
 mod runtime;
@@ -60,6 +61,7 @@ use ebb_probes::{KernelEvent, Lost, Probes};
 use lag::{LagMonitor, Turn};
 use look::FORESEE;
 use memory_pressure::Pressures;
+use precedence::Precedence;
 pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
@@ -207,6 +209,7 @@ struct Agent {
     job_number: u64,
     names: BTreeMap<u64, WorkloadKey>,
     standby: Arc<Standby>,
+    precedence: Precedence,
     /// Kills of the watchdog that are known here.
     stood_in: u64,
     arming: Option<Arming>,
@@ -384,6 +387,7 @@ impl Agent {
             not_held_told: 0,
             job_number: 0,
             names: BTreeMap::new(),
+            precedence: Precedence::new(mode, Arc::clone(&standby)),
             standby,
             stood_in: 0,
             arming,
@@ -502,6 +506,7 @@ impl Agent {
                 self.count();
                 self.look(false);
             }
+            self.precedence.settle(Boot::now());
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
                 self.reporter.tell(Record::Degraded { what });

@@ -179,6 +179,7 @@ impl Agent {
     }
 
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
+        self.precedence.take(Boot::now());
         // What is held for the crossing was decided without this one.
         self.ahead = None;
         let Some(target) = self.state.target(&evict.workload) else {
