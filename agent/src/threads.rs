@@ -66,6 +66,14 @@ pub fn beside<T: Send + 'static>(
     Ok(result)
 }
 
+/// Has the calling thread go before whatever is not real-time, or no more, as the loop does while something is short. What it starts meanwhile does not.
+///
+/// # Errors
+/// What the kernel says; it takes `CAP_SYS_NICE`.
+pub fn precede(is_first: bool) -> io::Result<()> {
+    crate::act::precede(0, is_first)
+}
+
 /// In builds for development alone: tests have a thread panic by naming it.
 fn panic_if_asked(name: &str) {
     if cfg!(debug_assertions)

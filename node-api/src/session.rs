@@ -9,6 +9,7 @@ use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::{
     Budget, Cluster, ClusterNews, Connect, Eviction, NodePod, Order, Told, Update,
 };
+use ebb_agent::threads::precede;
 use ebb_kube::{Api, Failure, Time, Update as Followed, follow, pause_after};
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +38,9 @@ const TAINT: Duration = Duration::from_secs(2);
 
 /// How long it is waited for the end of a pod that was deleted while something of it still ran; then its kubelet sees to that alone.
 const LATE_DEATH: Duration = Duration::from_secs(60);
+
+/// How long after an eviction this thread goes before whatever is not real-time: what is evicted is not gone before it is told, and in a container it has but its pod's share of busy processors.
+const FIRST: Duration = Duration::from_secs(3);
 
 /// The longest pause between two attempts to tell.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -152,6 +156,8 @@ struct Session {
     one_by_one: u64,
     /// When to try again after a failure.
     again_at: Option<Instant>,
+    /// Until when this thread goes before whatever is not real-time.
+    first_until: Option<Instant>,
     /// The last thing that was said to be wrong, by what it is about.
     troubles: BTreeMap<&'static str, String>,
 }
@@ -180,6 +186,7 @@ impl Session {
             failures: 0,
             one_by_one: 0,
             again_at: None,
+            first_until: None,
             troubles: BTreeMap::new(),
         }
     }
@@ -195,7 +202,7 @@ impl Session {
         loop {
             self.say_what_is_due();
             self.begin_what_is_due();
-            let due = [self.again_at, self.word_at].into_iter().flatten().min();
+            let due = [self.again_at, self.word_at, self.first_until].into_iter().flatten().min();
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Stop(done)) => {
@@ -213,6 +220,12 @@ impl Session {
                     let now = Instant::now();
                     self.again_at = self.again_at.filter(|at| *at > now);
                     self.word_at = self.word_at.filter(|at| *at > now);
+                    if self.first_until.take_if(|until| *until <= now).is_some()
+                        && let Err(error) = precede(false)
+                    {
+                        let what = format!("the thread for the API server keeps its real-time priority: {error}");
+                        self.tell_trouble("priority", what).await;
+                    }
                 }
             }
         }
@@ -263,6 +276,7 @@ impl Session {
     async fn take(&mut self, order: Order) {
         match order {
             Order::Tell(eviction) => {
+                self.go_first();
                 self.deaths.retain(|_, death| death.receiver_count() > 0);
                 let (death, is_dead) = watch::channel(false);
                 self.deaths.insert(eviction.uid.clone(), death);
@@ -279,6 +293,15 @@ impl Session {
                 self.word.want(conditions, Time(self.clock.unix_ms(Boot::now())));
             }
             Order::Stop(_) => {}
+        }
+    }
+
+    /// Goes before whatever is not real-time for a moment, where that is possible.
+    fn go_first(&mut self) {
+        let is_first = self.first_until.is_some();
+        // Without the right to it waits like any other; the loop has said so.
+        if self.setup.mode == Mode::Enforce && (is_first || precede(true).is_ok()) {
+            self.first_until = Some(Instant::now() + FIRST);
         }
     }
 

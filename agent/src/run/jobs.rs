@@ -220,7 +220,6 @@ impl Agent {
         let (gone, stuck) = self.state.terminations().look(&proc, at);
         for (terminations, outcome) in [(gone, Outcome::Exited), (stuck, Outcome::TimedOut)] {
             for termination in terminations {
-                self.precedence.take(at);
                 match (&termination.target, outcome) {
                     (Target::Pod { uid, .. }, Outcome::Exited) => {
                         self.tell_cluster_of_death(uid);

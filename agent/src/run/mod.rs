@@ -506,7 +506,8 @@ impl Agent {
                 self.count();
                 self.look(false);
             }
-            self.precedence.settle(Boot::now());
+            let is_urgent = !self.names.is_empty() || self.is_short_or_soon();
+            self.precedence.settle(Boot::now(), is_urgent);
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
                 self.reporter.tell(Record::Degraded { what });

@@ -1,8 +1,8 @@
-//! Whether the loop goes before whatever is not real-time: while memory or another quick signal is about to run out, and while what was done about it is taken in and told.
+//! Whether the loop goes before whatever is not real-time: from the moment on in which memory or another quick signal is about to run out, until what was done about it is taken in and enough is there again.
 //!
-//! A node that is short of memory is short of processor time too. In a container the loop has no more of that than its pod's share, whatever its nice value, and looked, decided and told of a kill up to two seconds late.
+//! A node that is short of memory is short of processor time too. In a container the loop has no more of that than its pod's share, whatever its nice value, and looked, decided and heard of a kill up to two seconds late.
 //!
-//! Each reason lasts for [`LASTS`], so a node that stays short gives it back; the watchdog takes it from a loop that is stuck.
+//! While memory comes back the loop looks every few milliseconds, which others pay for: it has that for [`LASTS`] after the last reason at most, so a node that stays short gives it back, and the watchdog takes it from a loop that is stuck.
 //! Who was killed goes behind it, who kills before it.
 
 use crate::act::{Mode, Standby, precede};
@@ -10,8 +10,8 @@ use crate::clock::Boot;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one reason lasts: time for a victim to end, and for the API server to be told of it.
-const LASTS: Duration = Duration::from_secs(5);
+/// How long one reason lasts at most: a crossing, a decision, a kill.
+const LASTS: Duration = Duration::from_secs(1);
 
 /// The loop's precedence; its thread alone has this.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ impl Precedence {
         }
     }
 
-    /// Gives it back once the last reason is over, at `now`.
-    pub(super) fn settle(&mut self, now: Boot) {
-        if self.until.take_if(|until| now >= *until).is_none() {
+    /// Gives it back once the last reason is over, at `now`; unless something is short, about to be, or being done, it is.
+    pub(super) fn settle(&mut self, now: Boot, is_urgent: bool) {
+        if self.until.take_if(|until| !is_urgent || now >= *until).is_none() {
             return;
         }
         self.standby.precedes(None);
@@ -86,9 +86,13 @@ mod tests {
             assert_eq!(policy(), first);
             let later = now.plus(LASTS / 2);
             precedence.take(later);
-            precedence.settle(now.plus(LASTS));
+            precedence.settle(now.plus(LASTS), true);
             assert_eq!(policy(), first, "there was another reason meanwhile");
-            precedence.settle(later.plus(LASTS));
+            precedence.settle(later.plus(LASTS), true);
+            assert_eq!(policy(), before, "what stays short gives it back");
+            precedence.take(later);
+            assert_eq!(policy(), first);
+            precedence.settle(later, false);
             assert_eq!(policy(), before);
         })
         .join()
