@@ -20,6 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toolchain::Toolchain;
 
+pub(crate) use packages::may_install;
 pub(crate) use toolchain::RustSource;
 
 /// Options of `cargo xtask bpf`.

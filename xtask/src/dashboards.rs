@@ -69,7 +69,7 @@ enum Kind {
     Number,
     /// Lines over time.
     Lines,
-    /// What happened in each interval, stacked.
+    /// What happened in each interval of a minute or more, stacked.
     Bars,
 }
 
@@ -121,7 +121,10 @@ impl Dashboard {
         let mut text = "groups:\n- name: panels\n  rules:\n".to_owned();
         let expressions = self.panels().flat_map(|panel| panel.queries);
         for (number, (expression, _)) in expressions.enumerate() {
-            let mut plain = expression.replace("$__rate_interval", "5m").replace("$__range", "1h");
+            let mut plain = expression
+                .replace("$__rate_interval", "5m")
+                .replace("$__interval", "1m")
+                .replace("$__range", "1h");
             for Variable { name, .. } in self.variables {
                 plain = plain.replace(&format!("${name}"), ".*");
             }
@@ -229,7 +232,7 @@ impl Panel {
             Kind::Lines => (
                 "timeseries",
                 lines_options(),
-                json!({ "drawStyle": "line", "lineWidth": 1, "fillOpacity": 0, "showPoints": "never", "spanNulls": false }),
+                json!({ "drawStyle": "line", "lineWidth": 1, "fillOpacity": 0, "showPoints": "auto", "spanNulls": false }),
             ),
             Kind::Bars => (
                 "timeseries",
@@ -240,9 +243,12 @@ impl Panel {
         json!({
             "id": id, "type": panel_type, "title": self.title, "description": self.about, "gridPos": place,
             "datasource": datasource(), "targets": targets, "options": options,
+            // A bar is one interval, and an interval has two scrapes at least.
+            "interval": if self.kind == Kind::Bars { json!("1m") } else { json!(null) },
             "fieldConfig": {
                 "defaults": {
                     "unit": self.unit, "min": 0, "custom": custom, "mappings": [],
+                    "decimals": if matches!(self.unit, "none") { json!(0) } else { json!(null) },
                     "color": { "mode": if is_number { "thresholds" } else { "palette-classic" } },
                     "thresholds": { "mode": "absolute", "steps": steps },
                 },

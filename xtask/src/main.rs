@@ -22,6 +22,7 @@ mod kube;
 mod manifests;
 mod oci;
 mod package;
+mod pages;
 mod proto;
 mod seed;
 mod sh;
@@ -64,6 +65,8 @@ enum Command {
     Kube(kube::Args),
     /// Make what operators install: packages for Debian and for rpm, a tarball, the bill of materials and checksums.
     Package(package::Args),
+    /// Open what ebb writes as pages in a headless Chromium: nothing said, nothing asked for, every text readable.
+    Pages(pages::Args),
     /// Regenerate the code of the wire protocols from cri/proto.
     Proto(proto::Args),
     /// Build the agent and run it on this host: `cargo xtask run -- check`.
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Kernels => kernels::run(),
         Command::Kube(args) => kube::run(&args),
         Command::Package(args) => package::run(&args),
+        Command::Pages(args) => pages::run(&args),
         Command::Proto(args) => proto::run(&args),
         Command::Run(args) => build::run_agent(&args),
         Command::Soak(args) => soak::run(&args),

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, and the same in CI. Goes on after a failure, so that one run tells all there is to tell.
 
 use crate::gates::{self, Step};
-use crate::{ahead, alerts, bpf, cluster, fuzz, seed, sh, vm};
+use crate::{ahead, alerts, bpf, cluster, fuzz, pages, seed, sh, vm};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Instant;
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     done.step("BPF objects are reproducible", bpf::verify);
     done.step("tests on this host", host_tests);
     done.step("alert rules and dashboards", alerts::check);
+    done.step("pages in a browser", pages::check);
     // The cluster's tests wait as a rule: the fuzz targets, which compute, have the processors meanwhile.
     let fuzzing = fuzz::Behind::begin();
     done.step("cluster collector beside kube-controller-manager", cluster::all);

@@ -33,7 +33,7 @@ pub(super) fn install() -> Result<()> {
     }
     let names = missing.join(" ");
     ensure!(
-        is_root() && is_program("apt-get"),
+        may_install(),
         "these are missing and can only be installed by root on a Debian-like machine: {names}"
     );
     println!("bpf: installing {names}");
@@ -43,9 +43,10 @@ pub(super) fn install() -> Result<()> {
         .with_context(|| format!("cannot install {names}; `apt-get update` may be needed first"))
 }
 
-/// Whether this process may install packages.
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+/// Whether this process may install packages of Debian.
+pub(crate) fn may_install() -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    is_root && is_program("apt-get")
 }
 
 fn is_program(name: &str) -> bool {

@@ -27,7 +27,7 @@ const NOW: Row = Row {
             kind: BadNumber,
             unit: "none",
             width: 6,
-            queries: &[("count(ebb_controller_ready == 0) or vector(0)", "not ready")],
+            queries: &[("sum(ebb_controller_ready == bool 0)", "not ready")],
         },
         Panel {
             title: "Kinds that cannot be watched",
@@ -58,7 +58,7 @@ const WORK: Row = Row {
             unit: "short",
             width: 12,
             queries: &[(
-                "sum by (verdict) (increase(ebb_controller_verdicts_total[$__rate_interval]))",
+                "sum by (verdict) (increase(ebb_controller_verdicts_total[$__interval]))",
                 "{{verdict}}",
             )],
         },
@@ -74,7 +74,7 @@ const WORK: Row = Row {
             )],
         },
         Panel {
-            title: "From the event to the good answer",
+            title: "Time from an event to success",
             about: "How long an act took from the event that made it due until the API server had done it.",
             kind: Lines,
             unit: "s",
@@ -82,11 +82,11 @@ const WORK: Row = Row {
             queries: &[
                 (
                     "histogram_quantile(0.5, sum by (le) (rate(ebb_controller_act_seconds_bucket[$__rate_interval])))",
-                    "median",
+                    "p50",
                 ),
                 (
                     "histogram_quantile(0.99, sum by (le) (rate(ebb_controller_act_seconds_bucket[$__rate_interval])))",
-                    "99 of 100",
+                    "p99",
                 ),
             ],
         },
@@ -110,11 +110,14 @@ const WATCHES: Row = Row {
     panels: &[
         Panel {
             title: "Kinds that are not synced",
-            about: "Of which not everything is known yet.",
+            about: "Of which not everything is known yet: 1 for each.",
             kind: Lines,
             unit: "none",
             width: 12,
-            queries: &[("min by (resource) (ebb_controller_resource_synced) == 0", "{{resource}}")],
+            queries: &[(
+                "(1 - min by (resource) (ebb_controller_resource_synced)) > 0",
+                "{{resource}}",
+            )],
         },
         Panel {
             title: "Since a watch last reported",
@@ -123,7 +126,7 @@ const WATCHES: Row = Row {
             unit: "s",
             width: 12,
             queries: &[(
-                "topk(10, min by (resource) (ebb_controller_resource_quiet_seconds))",
+                "topk(10, max by (resource) (ebb_controller_resource_quiet_seconds))",
                 "{{resource}}",
             )],
         },

@@ -27,32 +27,32 @@ const NOW: Row = Row {
             kind: BadNumber,
             unit: "none",
             width: 4,
-            queries: &[("count(ebb_ready{node=~\"$node\"} == 0) or vector(0)", "not ready")],
+            queries: &[("sum(ebb_ready{node=~\"$node\"} == bool 0)", "not ready")],
         },
         Panel {
             title: "Signals below a threshold",
-            about: "Of all nodes together, at this moment.",
+            about: "Of all nodes together, at this moment. One with a second condition (alsoBelow) counts although that may not hold.",
             kind: BadNumber,
             unit: "none",
             width: 4,
             queries: &[(
-                "count(ebb_signal_available{node=~\"$node\"} < ebb_signal_threshold{node=~\"$node\"}) or vector(0)",
+                "sum(ebb_signal_available{node=~\"$node\"} < bool ebb_signal_threshold{node=~\"$node\"})",
                 "short",
             )],
         },
         Panel {
-            title: "Workloads ended",
+            title: "Workloads terminated",
             about: "Workloads of which nothing runs any more because ebb evicted them, in the time that is shown.",
             kind: Number,
             unit: "none",
             width: 4,
             queries: &[(
                 "sum(increase(ebb_terminations_total{node=~\"$node\"}[$__range]))",
-                "ended",
+                "terminated",
             )],
         },
         Panel {
-            title: "Did not end in time",
+            title: "Terminations timed out",
             about: "Workloads that were still there when their time was over: their processes wait for a disk or another process, most likely.",
             kind: BadNumber,
             unit: "none",
@@ -125,7 +125,7 @@ const EVICTIONS: Row = Row {
             unit: "short",
             width: 8,
             queries: &[(
-                "sum by (signal) (increase(ebb_thresholds_crossed_total{node=~\"$node\"}[$__rate_interval]))",
+                "sum by (signal) (increase(ebb_thresholds_crossed_total{node=~\"$node\"}[$__interval]))",
                 "{{signal}}",
             )],
         },
@@ -136,7 +136,7 @@ const EVICTIONS: Row = Row {
             unit: "short",
             width: 8,
             queries: &[(
-                "sum by (method) (increase(ebb_evictions_total{node=~\"$node\"}[$__rate_interval]))",
+                "sum by (method) (increase(ebb_evictions_total{node=~\"$node\"}[$__interval]))",
                 "{{method}}",
             )],
         },
@@ -147,44 +147,44 @@ const EVICTIONS: Row = Row {
             unit: "short",
             width: 8,
             queries: &[(
-                "sum by (limit) (increase(ebb_oom_kills_total{node=~\"$node\"}[$__rate_interval]))",
+                "sum by (limit) (increase(ebb_oom_kills_total{node=~\"$node\"}[$__interval]))",
                 "{{limit}}",
             )],
         },
         Panel {
-            title: "How evictions ended",
-            about: "Ended; not ended in time; not done, because they were refused or not needed any more.",
+            title: "What became of evictions",
+            about: "Terminated; not terminated in time; not done, because they were refused or not needed any more.",
             kind: Bars,
             unit: "short",
             width: 12,
             queries: &[
                 (
-                    "sum(increase(ebb_terminations_total{node=~\"$node\"}[$__rate_interval]))",
-                    "ended",
+                    "sum(increase(ebb_terminations_total{node=~\"$node\"}[$__interval]))",
+                    "terminated",
                 ),
                 (
-                    "sum(increase(ebb_terminations_timed_out_total{node=~\"$node\"}[$__rate_interval]))",
+                    "sum(increase(ebb_terminations_timed_out_total{node=~\"$node\"}[$__interval]))",
                     "timed out",
                 ),
                 (
-                    "sum(increase(ebb_evictions_not_done_total{node=~\"$node\"}[$__rate_interval]))",
+                    "sum(increase(ebb_evictions_not_done_total{node=~\"$node\"}[$__interval]))",
                     "not done",
                 ),
             ],
         },
         Panel {
-            title: "Evictions and the API server",
-            about: "Those that it was told of, and those that a disruption budget refused.",
+            title: "Evictions at the API server",
+            about: "Those that were reported to it, and those that a disruption budget refused.",
             kind: Bars,
             unit: "short",
             width: 12,
             queries: &[
                 (
-                    "sum(increase(ebb_evictions_told_total{node=~\"$node\"}[$__rate_interval]))",
-                    "told",
+                    "sum(increase(ebb_evictions_told_total{node=~\"$node\"}[$__interval]))",
+                    "reported",
                 ),
                 (
-                    "sum(increase(ebb_evictions_refused_total{node=~\"$node\"}[$__rate_interval]))",
+                    "sum(increase(ebb_evictions_refused_total{node=~\"$node\"}[$__interval]))",
                     "refused by a budget",
                 ),
             ],
@@ -196,51 +196,51 @@ const SPEED: Row = Row {
     title: "From the crossing on",
     panels: &[
         Panel {
-            title: "Median, in the time that is shown",
-            about: "From the crossing of a threshold to the look that found it, the decision, the kill or signal, and until enough was available again. Grace periods of soft thresholds count.",
+            title: "p50, in the time that is shown",
+            about: "From the crossing of a threshold to the look that found it, the decision, the kill or signal, and until enough was available again. Grace periods of soft thresholds count, and so do dry runs. 30 s stands for that or longer.",
             kind: Number,
             unit: "s",
             width: 12,
             queries: &[
                 (
-                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_seen_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_seen_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "seen",
                 ),
                 (
-                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_decided_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_decided_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "decided",
                 ),
                 (
-                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_ended_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_ended_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "acted",
                 ),
                 (
-                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_relieved_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.5, sum by (le) (increase(ebb_crossing_relieved_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "relieved",
                 ),
             ],
         },
         Panel {
-            title: "99 of 100, in the time that is shown",
-            about: "The same: so long at most for 99 of 100 crossings. A node whose processors are starved shows here first.",
+            title: "p99, in the time that is shown",
+            about: "The same for the slowest of a hundred. A node whose processors are starved shows here first.",
             kind: Number,
             unit: "s",
             width: 12,
             queries: &[
                 (
-                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_seen_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_seen_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "seen",
                 ),
                 (
-                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_decided_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_decided_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "decided",
                 ),
                 (
-                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_ended_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_ended_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "acted",
                 ),
                 (
-                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_relieved_seconds_bucket{node=~\"$node\"}[$__range])))",
+                    "histogram_quantile(0.99, sum by (le) (increase(ebb_crossing_relieved_seconds_bucket{node=~\"$node\"}[$__range]))) >= 0",
                     "relieved",
                 ),
             ],
@@ -257,7 +257,7 @@ const COLLECTION: Row = Row {
         unit: "short",
         width: 24,
         queries: &[(
-            "sum by (kind) (increase(ebb_collected_total{node=~\"$node\"}[$__rate_interval]))",
+            "sum by (kind) (increase(ebb_collected_total{node=~\"$node\"}[$__interval]))",
             "{{kind}}",
         )],
     }],
@@ -281,7 +281,7 @@ const TROUBLE: Row = Row {
             unit: "short",
             width: 8,
             queries: &[(
-                "sum by (node) (increase(ebb_degradations_total{node=~\"$node\"}[$__rate_interval]))",
+                "sum by (node) (increase(ebb_degradations_total{node=~\"$node\"}[$__interval]))",
                 "{{node}}",
             )],
         },
@@ -293,11 +293,11 @@ const TROUBLE: Row = Row {
             width: 8,
             queries: &[
                 (
-                    "sum(increase(ebb_kernel_events_lost_total{node=~\"$node\"}[$__rate_interval]))",
+                    "sum(increase(ebb_kernel_events_lost_total{node=~\"$node\"}[$__interval]))",
                     "kernel events",
                 ),
                 (
-                    "sum(increase(ebb_records_dropped_total{node=~\"$node\"}[$__rate_interval]))",
+                    "sum(increase(ebb_records_dropped_total{node=~\"$node\"}[$__interval]))",
                     "records",
                 ),
             ],
@@ -310,7 +310,7 @@ const COST: Row = Row {
     panels: &[
         Panel {
             title: "Processor",
-            about: "Cores that each agent uses.",
+            about: "Share of one core that each agent uses.",
             kind: Lines,
             unit: "percentunit",
             width: 12,

@@ -1,0 +1,240 @@
+//! A headless Chromium, told what to do through its DevTools protocol: messages that end with a zero byte, on two pipes.
+
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Names under which a Chromium may be there.
+const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const PACKAGE: &str = "chromium";
+
+/// How long anything may take, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is looked at on a page that is there.
+const LOOK: &str = include_str!("look.js");
+
+/// How a page is looked at.
+pub(super) struct View {
+    pub(super) name: &'static str,
+    /// `screen` or `print`.
+    pub(super) media: &'static str,
+    /// What the person prefers: `light` or `dark`.
+    pub(super) scheme: &'static str,
+    /// Of the window, in pixels.
+    pub(super) width: u32,
+}
+
+/// What was seen.
+pub(super) struct Seen {
+    /// Texts whose contrast was computed.
+    pub(super) texts: u64,
+    /// What is wrong.
+    pub(super) findings: Vec<String>,
+}
+
+/// A browser with one page.
+pub(super) struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    last: u64,
+    session: Option<String>,
+    /// What the page has said or asked for since it was last opened.
+    noise: Vec<String>,
+    /// Loads that were told of while something else was waited for.
+    loaded: bool,
+    page: String,
+}
+
+/// The browser's program; installed where there is none and this is root.
+pub(super) fn program() -> Result<PathBuf> {
+    if let Some(found) = PROGRAMS.iter().find_map(|name| sh::find_program(name)) {
+        return Ok(found);
+    }
+    ensure!(
+        crate::bpf::may_install(),
+        "Chromium is missing and can only be installed by root on a Debian-like machine: {PACKAGE}"
+    );
+    println!("pages: installing {PACKAGE}");
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-qq", "--no-install-recommends", PACKAGE]);
+    sh::run(install.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))?;
+    sh::find_program(PACKAGE).context("the package has no program of its name")
+}
+
+impl Browser {
+    /// Starts it, with a profile that nobody has used.
+    pub(super) fn start(program: &Path, profile: &Path) -> Result<Self> {
+        // It reads from descriptor 3 and writes to 4.
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg("exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null");
+        command.arg(program).args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--remote-debugging-pipe",
+        ]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        let log = profile.with_extension("log");
+        let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(said);
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let to = child.stdin.take().context("the browser has no standard input")?;
+        let out = child.stdout.take().context("the browser has no standard output")?;
+        let (sender, from) = channel();
+        std::thread::spawn(move || {
+            for message in BufReader::new(out).split(0).map_while(Result::ok) {
+                let Ok(message) = serde_json::from_slice(&message) else { return };
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut browser = Self {
+            child,
+            to,
+            from,
+            last: 0,
+            session: None,
+            noise: Vec::new(),
+            loaded: false,
+            page: String::new(),
+        };
+        let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let session = browser.call("Target.attachToTarget", &attach)?;
+        browser.session = session["sessionId"].as_str().map(str::to_owned);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.call(&format!("{domain}.enable"), &json!({}))?;
+        }
+        Ok(browser)
+    }
+
+    /// Opens a page as the view says, and looks at it.
+    pub(super) fn look(&mut self, page: &Path, view: &View) -> Result<Seen> {
+        let features = json!([{ "name": "prefers-color-scheme", "value": view.scheme }]);
+        self.call(
+            "Emulation.setEmulatedMedia",
+            &json!({ "media": view.media, "features": features }),
+        )?;
+        let size =
+            json!({ "width": view.width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", &size)?;
+        self.page = format!("file://{}", page.display());
+        self.noise.clear();
+        self.loaded = false;
+        let opened = self.call("Page.navigate", &json!({ "url": self.page }))?;
+        if let Some(error) = opened["errorText"].as_str() {
+            bail!("it does not open: {error}");
+        }
+        if !self.loaded {
+            self.wait("the page is there", is_loaded)?;
+        }
+        let looked = json!({ "expression": LOOK, "returnByValue": true });
+        let looked = self.call("Runtime.evaluate", &looked)?;
+        ensure!(looked["exceptionDetails"].is_null(), "look.js failed: {looked}");
+        let value = &looked["result"]["value"];
+        let texts = value["texts"].as_u64().context("look.js counted no texts")?;
+        ensure!(texts > 20, "there are only {texts} texts on it");
+        let found = value["findings"].as_array().context("look.js found nothing to say")?;
+        let found = found.iter().filter_map(Value::as_str).map(str::to_owned);
+        Ok(Seen {
+            texts,
+            findings: std::mem::take(&mut self.noise).into_iter().chain(found).collect(),
+        })
+    }
+
+    /// Has something done, and gives what came of it.
+    fn call(&mut self, method: &str, params: &Value) -> Result<Value> {
+        self.last += 1;
+        let id = self.last;
+        let mut message = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        write!(self.to, "{message}\0")
+            .and_then(|()| self.to.flush())
+            .context("the browser is gone")?;
+        let mut answer = self.wait(method, |message| message["id"] == id)?;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        Ok(answer["result"].take())
+    }
+
+    /// Waits for a message, and notes what the page says meanwhile.
+    fn wait(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.from.recv_timeout(left) {
+                Ok(message) if is_it(&message) => return Ok(message),
+                Ok(message) => {
+                    self.loaded |= is_loaded(&message);
+                    self.noise.extend(noise(&message, &self.page));
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("waited in vain until {what}"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the browser ended before {what}; see target/pages/profile.log")
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends its other processes itself; one that does not answer is killed.
+        self.session = None;
+        if self.call("Browser.close", &json!({})).is_err() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn is_loaded(message: &Value) -> bool {
+    message["method"] == "Page.loadEventFired"
+}
+
+/// What a page has said to the console, or asked for beside itself.
+fn noise(message: &Value, page: &str) -> Option<String> {
+    let params = &message["params"];
+    match message["method"].as_str()? {
+        "Runtime.consoleAPICalled" => Some(format!("console: {}", params["args"])),
+        "Runtime.exceptionThrown" => Some(format!("exception: {}", params["exceptionDetails"])),
+        "Log.entryAdded" => Some(format!("log: {}", params["entry"]["text"])),
+        "Network.requestWillBeSent" => {
+            let asked = params["request"]["url"].as_str()?;
+            (asked != page && !asked.starts_with("about:")).then(|| format!("asks for {asked}"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_asks_for_anything_or_says_anything_is_noticed() {
+        let asks = |url: &str| {
+            let message = json!({ "method": "Network.requestWillBeSent", "params": { "request": { "url": url } } });
+            noise(&message, "file:///a.html")
+        };
+        assert_eq!(asks("file:///a.html"), None);
+        assert_eq!(asks("http://b/c.js").as_deref(), Some("asks for http://b/c.js"));
+        let log =
+            json!({ "method": "Log.entryAdded", "params": { "entry": { "text": "refused" } } });
+        assert_eq!(noise(&log, "").as_deref(), Some("log: \"refused\""));
+        assert_eq!(noise(&json!({ "id": 1, "result": {} }), ""), None);
+    }
+}
