@@ -52,10 +52,10 @@ impl ConfigArgs {
     pub(super) fn load_for(&self, pods: bool) -> Result<Config, Failure> {
         if self.config.is_some() && self.kubelet_config.is_some() && self.beside.is_none() {
             return Err(Failure::Input(anyhow!(
-                "--kubelet-config beside --config: only `ebb run`, `ebb check` and `ebb explain pod/NAME` with --kubernetes hold the two against each other; give one of them"
+                "--kubelet-config beside --config: only `ebb run`, `ebb check` and `ebb explain` with --kubernetes hold the two against each other; give one of them"
             )));
         }
-        let config = self.read(pods).map_err(|errors| Failure::Input(errors.into()))?;
+        let config = self.peek(pods)?;
         for warning in config.limits.warnings() {
             warn("warning", &warning.to_string());
         }
@@ -67,6 +67,11 @@ impl ConfigArgs {
             warn("not used", &config.unused.join(", "));
         }
         Ok(config)
+    }
+
+    /// The same, and nothing is said: for whoever loads it in a moment.
+    pub(super) fn peek(&self, pods: bool) -> Result<Config, Failure> {
+        self.read(pods).map_err(|errors| Failure::Input(errors.into()))
     }
 
     /// Reads the configuration anew when its file has changed since the last time, or was never looked at.

@@ -188,7 +188,7 @@ pub(super) fn skipped(why: &SkipReason) -> String {
         SkipReason::InUse => "skipped: in use".into(),
         SkipReason::Pinned => "skipped: pinned".into(),
         SkipReason::TooYoung { wait } => format!("skipped: too young for {} s", wait.0),
-        SkipReason::EnoughFreed => "skipped: frees nothing that stays not in use".into(),
+        SkipReason::EnoughFreed => "skipped: removing it would free nothing".into(),
         other => format!("skipped: {}", ebb_journal::text::reason(other)),
     }
 }

@@ -93,7 +93,7 @@ enum Command {
     Cgroups(cgroups::Args),
     /// Show owners and dependents of an object of a cluster, live or saved, and what deleting it would do.
     Graph(cluster::graph::Args),
-    /// Say why an object of a cluster, live or saved, is still there, and what would release it; of a pod or a cgroup, on its node, why ebb spares it, whether it goes next and for want of what, or why it was evicted; of an image, why it stays or when it goes.
+    /// Say why an object of a cluster, live or saved, is still there, and what would release it; of a pod or a cgroup, on its node, why ebb does not evict it, where it ranks for each signal, or why it was evicted; of an image, why it is kept or when it is removed.
     Explain(explain::Args),
     /// Find what does not move by itself in a cluster, live or saved: deletions that do not end, cycles, references that cannot be right.
     Stuck(cluster::stuck::Args),

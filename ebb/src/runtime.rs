@@ -70,10 +70,10 @@ impl RuntimeArgs {
     }
 
     /// Why a command that is about a runtime has none: none is here, or none is to be asked.
-    fn without_runtime(&self) -> Failure {
+    pub(super) fn without_runtime(&self) -> Failure {
         if self.cri.is_some() {
             return Failure::Input(anyhow!(
-                "--cri none: this command is about a container runtime; name one with --cri SOCKET"
+                "--cri none: it takes a container runtime to tell; name one with --cri SOCKET"
             ));
         }
         let at = |path| self.host_root.join(path).display().to_string();

@@ -242,7 +242,7 @@ pub(super) fn picture(
             None => (cluster.absent().to_owned(), uid.to_string()),
         };
         let outcome = outcome(uid, cascade);
-        Shape { kind: plain(&kind).into_owned(), name: plain(&name).into_owned(), outcome }
+        Shape { kind: clipped(&kind), name: clipped(&name), outcome }
     };
     let shapes: Vec<Shape> = around.iter().map(shape).collect();
     let place = |uid: &str| around.iter().position(|other| *other == Uid::new(uid));
@@ -251,6 +251,20 @@ pub(super) fn picture(
     };
     let arrows: Vec<Arrow> = references(cluster, around).into_iter().filter_map(arrow).collect();
     svg::draw(&shapes, &arrows)
+}
+
+/// A name that fits into a box: without control characters, and its middle left out where it is long.
+fn clipped(name: &str) -> String {
+    const MOST: usize = 60;
+    let shown = plain(name);
+    let count = shown.chars().count();
+    if count <= MOST {
+        return shown.into_owned();
+    }
+    let half = MOST / 2 - 1;
+    let first: String = shown.chars().take(half).collect();
+    let last: String = shown.chars().skip(count - half).collect();
+    format!("{first}…{last}")
 }
 
 /// A graph for Graphviz, from owner to dependent; what a cascade deletes is filled, what it holds up has a double line.

@@ -106,21 +106,12 @@ impl Target {
         (is_kind(&pods, kind) && !name.is_empty()).then_some(name)
     }
 
-    /// What is asked for of a kind that nodes have and no cluster: `cgroup` or `image`. `None` where another kind is.
-    ///
-    /// # Errors
-    /// A namespace or a saved cluster was given with it.
-    pub(super) fn on_node(&self, kind: &str) -> anyhow::Result<Option<&str>> {
-        let Some(asked) = self.object.strip_prefix(kind).and_then(|rest| rest.strip_prefix('/'))
-        else {
-            return Ok(None);
-        };
-        anyhow::ensure!(
-            self.namespace.is_none() && self.is_live(),
-            "{}: it is of this node, in no namespace and in no saved cluster; leave out -n and --from",
-            self.object
-        );
-        Ok(Some(asked))
+    /// What is asked for of a kind that nodes have: `cgroup` or `image`. `None` where another kind is, or where a namespace or a saved cluster says that a cluster has it.
+    pub(super) fn on_node(&self, kind: &str) -> Option<&str> {
+        let (word, asked) = self.object.split_once('/')?;
+        let word = word.to_lowercase();
+        let is_kind = word == kind || word.strip_suffix('s') == Some(kind);
+        (is_kind && self.namespace.is_none() && self.is_live()).then_some(asked)
     }
 
     /// The namespace that was given.

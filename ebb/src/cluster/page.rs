@@ -3,7 +3,7 @@
 use super::explain::{owner_words, state};
 use super::graph::{outcome, picture};
 use super::read::Cluster;
-use super::svg::Outcome;
+use super::svg::{Outcome, Picture};
 use super::{hold, name, resource};
 use crate::Failure;
 use crate::page::{self, Parts, left_out, name as shown, said};
@@ -13,8 +13,9 @@ use ebb_policy_cluster::{Cascade, Explanation, Uid};
 use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeSet;
 
-/// Objects that a picture can show so that anybody finds anything in it.
+/// Objects that a picture can show so that anybody finds anything in it, and the bytes that a page has room for.
 const DRAWN: usize = 200;
+const ROOM: usize = 300 * 1024;
 
 /// What is asked: an object, what is around it, and what a delete by a policy would do.
 struct Asked<'a> {
@@ -23,6 +24,8 @@ struct Asked<'a> {
     around: &'a BTreeSet<Uid>,
     cascade: Option<(&'static str, &'a Cascade)>,
     found: Explanation,
+    /// `None` where there is too much to show.
+    drawn: Option<Picture>,
 }
 
 /// The page. The same cluster is the same page.
@@ -33,7 +36,10 @@ pub(super) fn page(
     cascade: Option<(&'static str, &Cascade)>,
 ) -> Result<String, Failure> {
     let found = cluster.graph.explain(uid).context("the object is gone")?;
-    let asked = Asked { cluster, uid, around, cascade, found };
+    let drawn = (around.len() <= DRAWN)
+        .then(|| picture(cluster, around, cascade.map(|(_, cascade)| cascade)))
+        .filter(|drawn| drawn.body.len() <= ROOM);
+    let asked = Asked { cluster, uid, around, cascade, found, drawn };
     Ok(page::page(|rows| asked.parts(rows)))
 }
 
@@ -105,28 +111,26 @@ impl Asked<'_> {
     }
 
     fn graph(&self) -> Markup {
-        let drawn = (self.around.len() <= DRAWN)
-            .then(|| picture(self.cluster, self.around, self.cascade.map(|(_, cascade)| cascade)));
         html! {
             section #graph {
                 h2 { "Owners and dependents" }
-                @match drawn {
+                @match &self.drawn {
                     Some(drawn) => {
                         @let (width, height) = (format!("{:.0}", drawn.size.0), format!("{:.0}", drawn.size.1));
                         figure {
                             div.scroll {
                                 svg.graph role="img" width=(width) height=(height) viewBox=(format!("0 0 {width} {height}")) aria-labelledby="picture" {
                                     title id="picture" { "Owners above their dependents" }
-                                    (PreEscaped(drawn.body))
+                                    (PreEscaped(&drawn.body))
                                 }
                             }
                             figcaption {
                                 "Owners are above their dependents. A dashed arrow is a reference that does not block its owner's deletion in the foreground."
-                                @if self.cascade.is_some() { " What is marked deleted would go, and what is marked held up would have to go and cannot." }
+                                @if self.cascade.is_some() { " What is held up would have to be deleted and cannot be, yet." }
                             }
                         }
                     }
-                    None => p { (self.around.len()) " objects are more than a picture can show; " code { "-o dot" } " gives them to Graphviz." }
+                    None => p { (self.around.len()) " objects and their references are more than a picture can show; " code { "-o dot" } " gives them to Graphviz." }
                 }
             }
         }
@@ -171,7 +175,7 @@ impl Asked<'_> {
         let with_outcome = |uid| (uid, outcome(uid, cascade));
         let mut all: Vec<(&Uid, Outcome)> = self.around.iter().map(with_outcome).collect();
         // What somebody looks for is what does not go.
-        all.sort_by_key(|(uid, outcome)| {
+        all.sort_by_cached_key(|(uid, outcome)| {
             (*uid != self.uid, *outcome != Outcome::Held, name(self.cluster, uid))
         });
         html! {
@@ -294,10 +298,13 @@ mod tests {
     #[test]
     fn a_page_is_small_however_many_objects_there_are() {
         let called = "\u{202e}<".repeat(100);
+        let few = owner_of(DRAWN - 1, &called);
+        let html = check(&page_of(&few, &called, Policy::Foreground), &SECTIONS);
+        assert_eq!(all(&html, "#graph svg rect.box").len(), DRAWN);
         let cluster = owner_of(5000, &called);
         let html = check(&page_of(&cluster, &called, Policy::Foreground), &SECTIONS);
         assert!(all(&html, "#graph svg").is_empty());
-        assert!(text(&html, "#graph").contains("5001 objects are more than a picture can show"));
+        assert!(text(&html, "#graph").contains("5001 objects and their references are more than"));
         assert!(text(&html, "#objects").contains("more objects, which are left out here"));
     }
 }

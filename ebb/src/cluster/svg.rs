@@ -138,7 +138,7 @@ impl Outcome {
     pub(super) fn words(self) -> Option<&'static str> {
         match self {
             Self::Stays => None,
-            Self::Deleted => Some("deleted"),
+            Self::Deleted => Some("would be deleted"),
             Self::Held => Some("held up"),
         }
     }
@@ -298,7 +298,11 @@ mod tests {
             |name: &str| Shape { kind: "Pod".into(), name: name.into(), outcome: Outcome::Deleted };
         let shapes = [shape("a"), shape("<b>&\""), shape("a-name-that-is-longer-than-the-others")];
         let text = draw(&shapes, &arrows(&[(0, 1), (0, 2)])).alone();
-        assert_eq!(text.matches("Pod, deleted").count(), 6, "to be seen without a colour: {text}");
+        assert_eq!(
+            text.matches("Pod, would be deleted").count(),
+            6,
+            "to be seen without a colour: {text}"
+        );
         assert!(text.contains("&lt;b&gt;&amp;&quot;") && !text.contains("<b>"), "{text}");
         let number = |text: &str, key: &str| -> f64 {
             let rest = text.split_once(&format!(" {key}=\"")).unwrap().1;

@@ -1,15 +1,18 @@
 //! What is asked about on a node, and which of its workloads that is.
 
-use crate::Failure;
 use crate::cluster::Target;
 use anyhow::{anyhow, ensure};
+use ebb_agent::sense::tree::pod_uid;
 use ebb_policy::Snapshot;
 use ebb_policy::snapshot::{Workload, WorkloadKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How unlike a name another may be to be offered in its place.
+/// How like a name another has to be, at least, to be offered in its place.
 const LIKENESS: f64 = 0.85;
+
+/// Where cgroups are mounted as a rule: a path is pasted with that before it.
+const MOUNTS: [&str; 2] = ["sys/fs/cgroup/unified", "sys/fs/cgroup"];
 
 /// Names that are offered at most.
 const OFFERED: usize = 3;
@@ -29,17 +32,16 @@ pub(super) enum Asked {
 
 impl Asked {
     /// What a target asks about on a node; `None` for what only a cluster has.
-    ///
-    /// # Errors
-    /// A namespace or a saved cluster was given with what is in none.
-    pub(super) fn of(target: &Target) -> Result<Option<Self>, Failure> {
-        if let Some(path) = target.on_node("cgroup").map_err(Failure::Input)? {
+    pub(super) fn of(target: &Target) -> Option<Self> {
+        if let Some(path) = target.on_node("cgroup") {
+            let below = |mount| path.trim_start_matches('/').strip_prefix(mount);
+            let below = MOUNTS.into_iter().find_map(below).filter(|rest| rest.starts_with('/'));
+            let path = below.unwrap_or(path);
             let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-            return Ok(Some(Self::Cgroup(format!("/{}", parts.join("/")))));
+            return Some(Self::Cgroup(format!("/{}", parts.join("/"))));
         }
-        Ok(target
-            .pod()
-            .map(|name| Self::Pod(format!("{}/{name}", target.namespace().unwrap_or_default()))))
+        let name = target.pod()?;
+        Some(Self::Pod(format!("{}/{name}", target.namespace().unwrap_or_default())))
     }
 
     /// Refuses what cannot be looked for.
@@ -76,7 +78,7 @@ impl Asked {
         }
     }
 
-    /// The workload that it is, or that it goes with: of a cgroup the pod or the cgroup that it lies in.
+    /// The workload that it is, or lies in: of a cgroup the pod or the cgroup that it lies in.
     pub(super) fn find<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -89,6 +91,8 @@ impl Asked {
             }
             Self::Cgroup(path) => path,
         };
+        // A pod of which nothing runs any more has no cgroups that are known, but its UID is in the path.
+        let uid = path.split('/').rev().find_map(|part| pod_uid(part.as_bytes()));
         let holds = |above: &str| {
             path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -102,6 +106,10 @@ impl Asked {
             .filter(|(above, _)| holds(above))
             .max_by_key(|(above, _)| above.len())
             .map(|(_, workload)| workload)
+            .or_else(|| {
+                let is_it = |w: &&Workload| uid.is_some() && w.key.uid == uid;
+                snapshot.workloads.iter().find(is_it)
+            })
     }
 
     /// That nothing is known of it, and what is: the workloads of the node, and how many records there are.
@@ -166,9 +174,15 @@ mod tests {
                 workload(WorkloadKind::Cgroup, "/apps", None),
                 workload(WorkloadKind::Cgroup, "/apps/web", None),
                 workload(WorkloadKind::Pod, "ns/db", Some("u")),
+                workload(
+                    WorkloadKind::Pod,
+                    "ns/ended",
+                    Some("0c7e8f0e-5a7a-4a6b-9c44-0123456789ab"),
+                ),
             ],
             ..Snapshot::at(ebb_policy::Time(0))
         };
+        let ended = "0c7e8f0e-5a7a-4a6b-9c44-0123456789ab";
         let pods = PodCgroups::from([("u".to_owned(), "/kubepods/podu".to_owned())]);
         let found = |path: &str| {
             let asked = Asked::Cgroup(path.to_owned());
@@ -180,6 +194,7 @@ mod tests {
         assert_eq!(found("/kubepods/podu/main"), Some("ns/db"));
         assert_eq!(found("/kubepods"), None, "what is above a workload is none");
         assert_eq!(found("/ns/db"), None);
+        assert_eq!(found(&format!("/kubepods/pod{ended}/main")), Some("ns/ended"));
     }
 
     #[test]

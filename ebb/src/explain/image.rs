@@ -1,12 +1,14 @@
-//! An image of this node's runtime: whether it stays and why, or when it goes, who uses it, and what removing it would give.
+//! An image of this node's runtime: why it is kept or when it is removed, who uses it, and what removing it would give.
 
 use crate::images::{Fate, Shown, shown, skipped};
-use crate::runtime::{Sight, ago, short};
+use crate::runtime::{Sight, ago, failure, short};
 use crate::{Failure, json, plan::Output};
 use anyhow::anyhow;
 use ebb_journal::text::{bytes, plain};
 use ebb_policy::Snapshot;
-use ebb_policy::snapshot::{Image, Workload};
+use ebb_policy::limits::ImageOrder;
+use ebb_policy::plan::SkipReason;
+use ebb_policy::snapshot::{ContainerState, Image, Workload};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -20,10 +22,21 @@ const LISTED: usize = 8;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
+    /// `image`, as a pod and a cgroup have theirs.
+    kind: &'static str,
+    asked: &'a str,
     image: Shown<'a>,
+    /// Whether an ebb has remembered when images were in use.
+    is_remembered: bool,
+    /// Whether the order in which images are removed depends on how much is needed.
+    is_by_layers: bool,
+    /// Whether images are also removed while no threshold is met.
+    is_collected: bool,
     looked_at: u64,
     /// Containers that have it, dead ones too: `namespace/name` of the pod, and the container's name.
     containers: Vec<User<'a>>,
+    /// Pods that have it mounted as a volume.
+    mounted_by: Vec<&'a str>,
     /// Other images that have layers of it.
     shares_with: Vec<&'a str>,
     /// How full the filesystem of images is, percent; absent where that is not known.
@@ -31,8 +44,8 @@ struct Answer<'a> {
     /// From how full on images are removed, and down to where, percent.
     high_percent: u8,
     low_percent: u8,
-    /// Images unused for longer than this go, milliseconds; absent where age alone removes none.
-    max_age: Option<u64>,
+    /// Images unused for longer than this are removed; absent where age alone removes none.
+    max_age_ms: Option<u64>,
 }
 
 /// A container that has the image.
@@ -50,24 +63,43 @@ struct User<'a> {
 ///
 /// # Errors
 /// There is no such image, or more than one.
-pub(super) fn explain(sight: &Sight, reference: &str, output: Output) -> Result<String, Failure> {
+pub(super) async fn explain(
+    sight: &Sight,
+    reference: &str,
+    output: Output,
+) -> Result<String, Failure> {
     let snapshot = &sight.snapshot;
-    let image = find(&snapshot.images, reference).map_err(Failure::Input)?;
+    let image = match find(&snapshot.images, reference) {
+        Ok(image) => image,
+        // By a digest, which is not kept of images, or as only the runtime itself reads a name.
+        Err(unknown) => {
+            let named = sight.runtime.image(&without_tag(reference)).await.map_err(failure)?;
+            let found = named.and_then(|named| snapshot.images.iter().find(|i| i.id == named.id));
+            found.ok_or(unknown).map_err(Failure::Input)?
+        }
+    };
     let Some(own) = shown(sight)?.into_iter().find(|shown| shown.id == image.id) else {
-        return Err(Failure::Input(anyhow!(
-            "image {reference}: the runtime lists it, and whether it stays was not decided; ask again"
+        return Err(Failure::Failed(anyhow!(
+            "image {reference}: the runtime lists it, and nothing was decided of it"
         )));
     };
-    let policy = sight.config.limits.image_gc();
+    let (policy, options) = (sight.config.limits.image_gc(), sight.config.limits.options());
+    let by_size_or_age = policy.high_percent < 100 || policy.max_age.is_some();
     let answer = Answer {
+        kind: "image",
+        asked: reference,
         image: own,
+        is_remembered: sight.history.images.is_some(),
+        is_by_layers: options.image_order == ImageOrder::LeastToPullAgain,
+        is_collected: options.image_gc_period.0 > 0 && by_size_or_age,
         looked_at: snapshot.taken_at.0,
         containers: users(snapshot, &image.id),
+        mounted_by: mounted_by(snapshot, &image.id),
         shares_with: sharing(snapshot, image),
         full_percent: sight.image_fs_full(),
         high_percent: policy.high_percent,
         low_percent: policy.low_percent,
-        max_age: policy.max_age.map(|age| age.0),
+        max_age_ms: policy.max_age.map(|age| age.0),
     };
     Ok(match output {
         Output::Json => json::pretty(&answer)? + "\n",
@@ -84,7 +116,9 @@ fn find<'a>(images: &'a [Image], reference: &str) -> anyhow::Result<&'a Image> {
         bare.len() >= SHORTEST && id.starts_with(bare)
     };
     let tagged: Vec<&Image> = images.iter().filter(by_tag).collect();
-    let found = if tagged.is_empty() { images.iter().filter(by_id).collect() } else { tagged };
+    let mut found = if tagged.is_empty() { images.iter().filter(by_id).collect() } else { tagged };
+    // One that is kept for several runtime handlers is listed for each.
+    found.dedup_by_key(|image| &image.id);
     match found.as_slice() {
         [image] => Ok(image),
         [] => {
@@ -116,8 +150,18 @@ fn names(tag: &str, reference: &str) -> bool {
         || short.and_then(|short| short.strip_prefix("library/")) == Some(whole.as_str())
 }
 
+/// A reference that has a digest, without the tag that it may have beside that.
+fn without_tag(reference: &str) -> String {
+    let Some((name, digest)) = reference.split_once('@') else { return reference.to_owned() };
+    let (path, last) = name.rsplit_once('/').map_or(("", name), |(path, last)| (path, last));
+    let last = last.split(':').next().unwrap_or(last);
+    let slash = if path.is_empty() { "" } else { "/" };
+    format!("{path}{slash}{last}@{digest}")
+}
+
 fn near(images: &[Image], reference: &str) -> String {
-    let like = |tag: &str| strsim::jaro_winkler(tag.rsplit('/').next().unwrap_or(tag), reference);
+    let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let like = |tag: &str| strsim::jaro_winkler(&last(tag), &last(reference));
     let tags = images.iter().flat_map(|image| &image.tags);
     let nearest = tags.map(|tag| (like(tag), tag)).max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
@@ -136,9 +180,15 @@ fn users<'a>(snapshot: &'a Snapshot, id: &str) -> Vec<User<'a>> {
         pod: named(&container.pod_uid),
         pod_uid: &container.pod_uid,
         container: &container.name,
-        is_running: container.state == ebb_policy::snapshot::ContainerState::Running,
+        is_running: container.state == ContainerState::Running,
     });
     user.collect()
+}
+
+fn mounted_by<'a>(snapshot: &'a Snapshot, id: &str) -> Vec<&'a str> {
+    let has_it = |workload: &&Workload| workload.mounted_images.iter().any(|mounted| mounted == id);
+    let pods = snapshot.workloads.iter().filter(has_it);
+    pods.map(|workload| workload.key.name.as_str()).collect()
 }
 
 fn sharing<'a>(snapshot: &'a Snapshot, image: &Image) -> Vec<&'a str> {
@@ -151,20 +201,15 @@ fn sharing<'a>(snapshot: &'a Snapshot, image: &Image) -> Vec<&'a str> {
 }
 
 fn text(answer: &Answer<'_>) -> String {
-    let Answer { image, containers, shares_with, .. } = answer;
+    let Answer { image, containers, mounted_by, shares_with, .. } = answer;
     let name = image.tags.first().map_or(image.id, String::as_str);
-    let fate = match &image.fate {
-        Fate::Unused { place: 1 } => "unused, the first to go".to_owned(),
-        Fate::Unused { place } => format!("unused, goes after {} others", place - 1),
-        Fate::Skipped { why } => skipped(why).replacen("skipped: ", "stays: ", 1),
-    };
-    let mut lines = vec![format!("image {name} ({}): {fate}", short(image.id))];
+    let mut lines = vec![format!("image {name} ({}): {}", short(image.id), fate(answer))];
     let size = bytes(image.total.unwrap_or(image.size));
     let own = image.unique.map_or_else(
         || "how much of it others share is not known".to_owned(),
-        |unique| format!("{} of it go with it", bytes(unique)),
+        |unique| format!("removing it frees {}", bytes(unique)),
     );
-    lines.push(format!("  {size} on disk, {own}"));
+    lines.push(format!("  {size} on disk; {own}"));
     if !shares_with.is_empty() {
         lines.push(format!("  shares layers with {}", listed(shares_with)));
     }
@@ -178,16 +223,47 @@ fn text(answer: &Answer<'_>) -> String {
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         lines.push(format!("  used by {}", listed(&users)));
     }
-    let full = answer
-        .full_percent
-        .map_or_else(|| "how full it is is not known".to_owned(), |full| format!("{full} % now"));
-    lines.push(format!(
-        "  images are removed once their filesystem is {} % full, down to {} % ({full}){}",
-        answer.high_percent,
-        answer.low_percent,
-        answer.max_age.map(|age| format!(", and when unused for {}", ago(age))).unwrap_or_default()
-    ));
+    if !mounted_by.is_empty() {
+        lines.push(format!("  mounted as a volume by {}", listed(mounted_by)));
+    }
+    lines.push(format!("  {}", when(answer)));
     lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
+}
+
+/// Why it is kept, or when it is removed.
+fn fate(answer: &Answer<'_>) -> String {
+    match &answer.image.fate {
+        Fate::Skipped { why: SkipReason::TooYoung { .. } } if !answer.is_remembered => {
+            "unused, since when is not known: no ebb here has remembered it".to_owned()
+        }
+        Fate::Skipped { why: SkipReason::TooYoung { wait } } => {
+            format!("unused, may be removed in {} s", wait.0)
+        }
+        Fate::Skipped { why } => skipped(why).replacen("skipped: ", "kept: ", 1),
+        Fate::Unused { .. } if answer.is_by_layers => {
+            "unused, removed when what is needed takes it".to_owned()
+        }
+        Fate::Unused { place: 1 } => "unused, the first to be removed".to_owned(),
+        Fate::Unused { place } => format!("unused, removed after {} others", place - 1),
+    }
+}
+
+/// When images are removed at all.
+fn when(answer: &Answer<'_>) -> String {
+    let mut when = vec!["when a threshold on their filesystem is met".to_owned()];
+    if answer.is_collected && answer.high_percent < 100 {
+        let full = answer.full_percent.map(|full| format!(" ({full} % now)")).unwrap_or_default();
+        when.push(format!(
+            "once that is {} % full{full}, down to {} %",
+            answer.high_percent, answer.low_percent
+        ));
+    }
+    if answer.is_collected
+        && let Some(age) = answer.max_age_ms
+    {
+        when.push(format!("after {} without use", ago(age)));
+    }
+    format!("unused images are removed {}", when.join(", "))
 }
 
 fn user(of: &User<'_>) -> String {
@@ -245,6 +321,17 @@ mod tests {
         }
         let several = find(&images, "012345").unwrap_err().to_string();
         assert!(several.contains("several are called so") && several.contains("abc"), "{several}");
+        let twice = [images[0].clone(), images[0].clone()];
+        assert!(find(&twice, "nginx").is_ok(), "one for each runtime handler");
+        let digest = "sha256:0123";
+        for (reference, bare) in [
+            ("nginx", "nginx".to_owned()),
+            (&*format!("nginx:1@{digest}"), format!("nginx@{digest}")),
+            (&*format!("r:5000/a/b@{digest}"), format!("r:5000/a/b@{digest}")),
+            (&*format!("r:5000/a/b:1@{digest}"), format!("r:5000/a/b@{digest}")),
+        ] {
+            assert_eq!(without_tag(reference), bare);
+        }
         let near = find(&images, "ngnix").unwrap_err().to_string();
         assert!(near.ends_with("did you mean docker.io/library/nginx:latest?"), "{near}");
     }

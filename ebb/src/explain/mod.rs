@@ -25,7 +25,7 @@ use anyhow::{Context as _, anyhow};
 use asked::{Asked, PodCgroups};
 use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::NodePod;
-use ebb_agent::config::{Config, Incidents};
+use ebb_agent::config::{Config, Incidents, Mode};
 use ebb_node_api::Look;
 use ebb_policy::snapshot::Workload;
 use ebb_policy::{History, Snapshot};
@@ -36,8 +36,17 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What can be asked about, after the options.
+const EXAMPLES: &str = "\
+Examples:
+  ebb explain deployment/web -n shop             what holds an object of the cluster
+  ebb explain pod/web-0 -n shop --kubernetes     a pod, from its node beside its kubelet
+  ebb explain cgroup/system.slice/web.service    the workload that a cgroup is or lies in
+  ebb explain image/nginx:1.29                   an image: a name with a tag or digest, or an id (6 characters or more)";
+
 /// Arguments of `ebb explain`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     target: Target,
@@ -92,10 +101,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         || args.incidents.is_some()
         || args.config.is_given()
         || args.runtime.is_named();
-    if let Some(reference) = args.target.on_node("image").map_err(Failure::Input)? {
+    if let Some(reference) = args.target.on_node("image") {
         return image(args, reference);
     }
-    match Asked::of(&args.target)? {
+    match Asked::of(&args.target) {
         Some(asked @ Asked::Cgroup(_)) => on_node(args, &asked),
         Some(asked) if is_meant || args.target.is_live() && is_in_daemon_set() => {
             on_node(args, &asked)
@@ -115,9 +124,17 @@ fn is_in_daemon_set() -> bool {
 
 /// An image is the runtime's, and nothing else is looked at for it.
 fn image(args: &Args, reference: &str) -> Result<(), Failure> {
-    let sight = event_loop()?.block_on(Sight::take(&args.node, &args.config, &args.runtime))?;
-    sight.notes.iter().for_each(|what| warn("note", what));
-    print(&image::explain(&sight, reference, args.output)?)
+    if args.kubernetes || args.node_name.is_some() || args.incidents.is_some() {
+        return Err(Failure::Input(anyhow!(
+            "image/{reference}: the runtime alone tells of images; leave out --kubernetes, --node-name and --incidents"
+        )));
+    }
+    let answer = event_loop()?.block_on(async {
+        let sight = Sight::take(&args.node, &args.config, &args.runtime).await?;
+        sight.notes.iter().for_each(|what| warn("note", what));
+        image::explain(&sight, reference, args.output).await
+    })?;
+    print(&answer)
 }
 
 fn print(shown: &str) -> Result<(), Failure> {
@@ -137,10 +154,16 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
     let seen = match asked {
         // Pods are the runtime's.
         Asked::Pod(_) if args.runtime.asks_none() => None,
-        Asked::Pod(_) => Some(with_runtime(args, &config, node.as_deref())?),
+        Asked::Pod(_) => Some(with_runtime(args, &config, &args.runtime, node.as_deref())?),
         Asked::Cgroup(_) => Some(with_any(args, &config, node.as_deref())?),
     };
     seen.iter().flat_map(|seen| &seen.notes).for_each(|what| warn("note", what));
+    if seen.is_some() && !args.config.is_given() {
+        warn(
+            "note",
+            "no configuration is named (-c FILE): thresholds and protection are the defaults",
+        );
+    }
     let configured = match &seen {
         Some(seen) => seen.config.incidents.clone(),
         None => config.load_for(true)?.incidents,
@@ -148,7 +171,8 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
     let workload = seen.as_ref().and_then(|seen| asked.find(&seen.snapshot, &seen.pod_cgroups));
     // A cgroup of a pod goes with the whole pod, which is what is recorded.
     let name = workload.map_or(asked.name(), |workload| &workload.key.name);
-    let past = past(args, configured, name)?;
+    // Of an earlier time it may have been a workload by itself.
+    let past = past(args, configured, &[asked.name(), name])?;
     let untold = past::untold(args.runtime.state(), name).unwrap_or_else(|error| {
         warn("note", &format!("{error:#}"));
         Vec::new()
@@ -179,10 +203,16 @@ fn object<'a>(look: &'a Look, workload: &Workload) -> Option<&'a Arc<NodePod>> {
 
 /// Looks at a node whose workloads may be cgroups, as its configuration and the options about the runtime say.
 fn with_any(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<Seen, Failure> {
-    let given = config.load_for(args.runtime.is_given())?;
-    if node.is_some() || args.runtime.for_config(&given)?.is_given() {
-        return with_runtime(args, config, node);
+    let given = config.peek(args.runtime.is_given())?;
+    let runtime = args.runtime.for_config(&given)?;
+    if node.is_some() || runtime.is_given() {
+        return with_runtime(args, config, &runtime, node);
     }
+    if given.mode == Mode::Kubernetes {
+        // Nothing but pods may be evicted there, and which cgroups are those of pods only a runtime tells.
+        return Err(runtime.without_runtime());
+    }
+    let given = config.load()?;
     Ok(Seen {
         snapshot: snapshot::cgroups(&args.node, &given)?.snapshot(Boot::now()),
         config: given,
@@ -196,7 +226,12 @@ fn with_any(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<Seen
 }
 
 /// Looks at a node and its runtime once, and at what the API server has of it where there is a Node of this name.
-fn with_runtime(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<Seen, Failure> {
+fn with_runtime(
+    args: &Args,
+    config: &ConfigArgs,
+    runtime: &RuntimeArgs,
+    node: Option<&str>,
+) -> Result<Seen, Failure> {
     event_loop()?.block_on(async {
         let look = match node {
             Some(node) => {
@@ -206,7 +241,7 @@ fn with_runtime(args: &Args, config: &ConfigArgs, node: Option<&str>) -> Result<
             None => None,
         };
         let pods = |config: &Config| look.as_ref().and_then(|l| l.manifested(&config.contract));
-        let sight = Sight::with_pods(&args.node, config, &args.runtime, pods).await?;
+        let sight = Sight::with_pods(&args.node, config, runtime, pods).await?;
         let pod_cgroups = sight.state.pod_cgroups();
         let Sight { config, snapshot, history, mut notes, .. } = sight;
         notes.extend(gaps(look.as_ref()));
@@ -231,16 +266,27 @@ fn gaps(look: Option<&Look>) -> Vec<String> {
 }
 
 /// The records in the directory that was named, else in the configuration's; `None` where there is none.
-fn past(args: &Args, configured: Option<Incidents>, name: &str) -> Result<Option<Past>, Failure> {
+fn past(
+    args: &Args,
+    configured: Option<Incidents>,
+    names: &[&str],
+) -> Result<Option<Past>, Failure> {
     let configured = configured.map(|incidents| incidents.directory);
-    let Some(directory) = args.incidents.clone().or(configured) else {
+    let Some(directory) = args.incidents.as_ref().or(configured.as_ref()) else {
         warn(
             "note",
             "no records of incidents are known: name their directory with --incidents DIR, as `ebb run` has it",
         );
         return Ok(None);
     };
-    let past = past::read(&directory, name)?;
+    let past = match past::read(directory, names) {
+        // Nobody has asked for them.
+        Err(Failure::Input(error)) if args.incidents.is_none() => {
+            warn("note", &format!("{error:#}"));
+            return Ok(None);
+        }
+        past => past?,
+    };
     past.unreadable.iter().for_each(|why| warn("note", why));
     Ok(Some(past))
 }

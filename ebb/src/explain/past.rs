@@ -1,4 +1,4 @@
-//! A pod in what was recorded: in which incidents it was decided on, what was known of it then, and how that ended.
+//! A workload in what was recorded: in which incidents it was decided on, what was known of it then, and how that ended.
 
 use crate::{Failure, json};
 use anyhow::{Context as _, anyhow};
@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is recorded of a pod.
+/// What is recorded of a workload.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Past {
@@ -27,7 +27,7 @@ pub(super) struct Past {
     pub(super) incidents: Vec<Found>,
 }
 
-/// A pod in one incident.
+/// A workload in one incident.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Found {
@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) crossed_at: u64,
     /// When it was decided on, first of all or to evict it: milliseconds since the Unix epoch.
     pub(super) decided_at: u64,
-    pub(super) pod: WorkloadKey,
+    pub(super) workload: WorkloadKey,
     pub(super) handled: Option<Handled>,
     /// Its place in the ranking; absent where it had none.
     pub(super) ranked: Option<Ranked>,
@@ -65,11 +65,11 @@ pub(super) struct Untold {
     pub(super) message: String,
 }
 
-/// Reads what was recorded of a pod of this name.
+/// Reads what was recorded of a workload by one of these names.
 ///
 /// # Errors
 /// The directory that was named cannot be read.
-pub(super) fn read(directory: &Path, name: &str) -> Result<Past, Failure> {
+pub(super) fn read(directory: &Path, names: &[&str]) -> Result<Past, Failure> {
     let mut past = Past {
         directory: directory.to_owned(),
         records: 0,
@@ -81,7 +81,10 @@ pub(super) fn read(directory: &Path, name: &str) -> Result<Past, Failure> {
             Ok(incident) => {
                 past.records += 1;
                 let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                past.incidents.extend(find(incident, file, name));
+                let name = names
+                    .iter()
+                    .find(|name| incident.decisions.iter().any(|d| key(d, name).is_some()));
+                past.incidents.extend(name.and_then(|name| find(incident, file, name)));
             }
             Err(error) => past.unreadable.push(format!("{error:#}")),
         }
@@ -127,19 +130,18 @@ fn record(file: &Path) -> anyhow::Result<Incident> {
     Ok(incident)
 }
 
-/// The decision of an incident that matters most for a pod: the one that evicted it, else the first that knew it.
+/// The decision of an incident that matters most for a workload: the one that evicted it, else the first that knew it.
 fn find(incident: Incident, file: String, name: &str) -> Option<Found> {
     let knows = |decision: &&Decision| key(decision, name).is_some();
     let evicts = |decision: &&Decision| evict(decision, name).is_some();
     let decisions = || incident.decisions.iter();
     let decision = decisions().find(evicts).or_else(|| decisions().find(knows))?;
-    let pod = key(decision, name)?.clone();
+    let workload = key(decision, name)?.clone();
     let plan = &decision.plan;
-    let own = decision.snapshot.workloads.iter().find(|workload| workload.key == pod);
-    let skipped = plan
-        .skipped
-        .iter()
-        .find(|kept| matches!(&kept.subject, Subject::Workload { workload } if *workload == pod));
+    let own = decision.snapshot.workloads.iter().find(|own| own.key == workload);
+    let skipped = plan.skipped.iter().find(
+        |kept| matches!(&kept.subject, Subject::Workload { workload: kept } if *kept == workload),
+    );
     let evicted = evict(decision, name);
     let timeline = incident.timeline.iter().filter(|entry| is_about(entry, name));
     Some(Found {
@@ -149,14 +151,14 @@ fn find(incident: Incident, file: String, name: &str) -> Option<Found> {
         crossed_at: incident.crossed_at,
         decided_at: plan.decided_at.0,
         handled: plan.handled.clone(),
-        ranked: plan.ranking.iter().find(|ranked| ranked.workload == pod).cloned(),
+        ranked: plan.ranking.iter().find(|ranked| ranked.workload == workload).cloned(),
         candidates: plan.ranking.len(),
         observed: own.and_then(|workload| workload.stats.clone()),
         evicted: evicted.cloned().map(Box::new),
         skipped: skipped.map(|kept| kept.reason.clone()).filter(|_| evicted.is_none()),
         victims: plan.evictions().map(|evict| evict.workload.name.clone()).collect(),
         timeline: timeline.cloned().collect(),
-        pod,
+        workload,
     })
 }
 

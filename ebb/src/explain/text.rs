@@ -32,7 +32,7 @@ pub(super) fn describe(answer: &Answer<'_>) -> String {
 fn live(asked: &Asked, live: &Live<'_>, lines: &mut Vec<String>) {
     let (word, name) = (live.word(), &live.workload.name);
     if *name != asked.name() {
-        lines.push(format!("{} {}: goes with {word} {name}", asked.word(), asked.name()));
+        lines.push(format!("{} {}: lies in {word} {name}", asked.word(), asked.name()));
     }
     let uid = live.workload.uid.as_deref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
     let standing = match &live.standing {
@@ -122,7 +122,7 @@ fn untold(of: &Untold) -> String {
 
 fn past(past: &Past, lines: &mut Vec<String>) {
     lines.push(format!(
-        "records of incidents in {}: {}, it in {}",
+        "incidents recorded in {}: {}, with this workload: {}",
         past.directory.display(),
         past.records,
         past.incidents.len()
@@ -174,12 +174,12 @@ fn of_incident(found: &Found) -> Vec<String> {
     }
     lines.extend(found.observed.as_ref().map(|stats| format!("    {}", observed(stats))));
     for moment in &found.timeline {
-        let own = &found.pod.name;
+        let own = &found.workload.name;
         let detail = moment.detail.as_deref().filter(|detail| detail != own);
         let detail = detail.map(|detail| format!("  {detail}")).unwrap_or_default();
         lines.push(format!("    {:>10.1} ms  {}{detail}", moment.after_ms, moment.what));
     }
-    let uid = found.pod.uid.as_deref().map(|uid| format!("uid {uid}, ")).unwrap_or_default();
+    let uid = found.workload.uid.as_deref().map(|uid| format!("uid {uid}, ")).unwrap_or_default();
     lines.push(format!("    {uid}record {}", found.incident));
     lines
 }

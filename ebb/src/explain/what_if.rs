@@ -20,7 +20,7 @@ pub(super) struct WhatIf {
     pub(super) strength: Strength,
     /// Whom the first pass that evicts anybody evicts; empty where none does.
     pub(super) victims: Vec<String>,
-    /// The pod is one of them.
+    /// The workload is one of them.
     pub(super) is_victim: bool,
     /// Why it is not, where the plan says so.
     pub(super) skipped: Option<SkipReason>,
@@ -38,7 +38,7 @@ pub(super) fn what_if(
     limits: &Limits,
     history: &History,
     threshold: &Threshold,
-    pod: &WorkloadKey,
+    whom: &WorkloadKey,
 ) -> Option<WhatIf> {
     let mut short = snapshot.clone();
     short.tasks = Some(vec![Task::Eviction]);
@@ -71,10 +71,10 @@ pub(super) fn what_if(
     let skipped = plan
         .skipped
         .iter()
-        .find(|kept| matches!(&kept.subject, Subject::Workload { workload } if workload == pod));
+        .find(|kept| matches!(&kept.subject, Subject::Workload { workload } if workload == whom));
     Some(WhatIf {
         strength: threshold.strength(),
-        is_victim: victims.contains(&pod),
+        is_victim: victims.contains(&whom),
         skipped: skipped.map(|kept| kept.reason.clone()),
         victims: victims.into_iter().map(|key| key.name.clone()).collect(),
     })

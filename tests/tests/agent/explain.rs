@@ -162,7 +162,7 @@ fn an_eviction_is_explained_from_its_record_with_its_grounds_and_how_it_was_told
     let found = json(&place.explain("pod/hog", &["--incidents", dir, "-o", "json"]));
     let own = &found["past"]["incidents"][0];
     assert_eq!(found["past"]["records"], 1, "{found:#}");
-    assert_eq!(own["pod"]["uid"], "uid-hog");
+    assert_eq!(own["workload"]["uid"], "uid-hog");
     assert_eq!(own["handled"]["signal"], "memory.available");
     assert_eq!(own["ranked"]["place"], 1);
     assert!(own["observed"]["memory"]["anon"].as_u64() > Some(0), "{own:#}");
@@ -326,9 +326,21 @@ fn a_cgroup_is_explained_as_the_workload_that_it_lies_in() {
     let (code, text) = said(&explain("cgroup/work.slice", none));
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("did you mean /work.slice/hog.service"), "{text}");
-    let (code, text) = said(&explain("cgroup/work.slice", &["-n", "ns"]));
+    let pasted = json(&explain(
+        "cgroups//sys/fs/cgroup/work.slice/hog.service/",
+        &["--cri", "none", "-o", "json"],
+    ));
+    assert_eq!(pasted["asked"], "/work.slice/hog.service");
+    // Nothing but pods may be evicted there, and nobody tells which there are.
+    let file = crate::config(CONFIG);
+    let mut command = ebb();
+    command
+        .args(["explain", "cgroup/work.slice/hog.service", "--cri", "none", "-c"])
+        .arg(file.path());
+    command.arg("--proc-root").arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
+    let (code, text) = said(&command.env_remove("NODE_NAME").output().unwrap());
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("leave out -n and --from"), "{text}");
+    assert!(text.contains("it takes a container runtime to tell"), "{text}");
 
     let place = Place::new();
     let path = format!("cgroup/kubepods/burstable/poduid-hog/{}", place.hog.container);
@@ -337,7 +349,7 @@ fn a_cgroup_is_explained_as_the_workload_that_it_lies_in() {
     let (code, text) = said(&place.lab.run(&args));
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains(&format!(" /{}: goes with pod ns/hog\n", &path["cgroup/".len()..])),
+        text.contains(&format!(" /{}: lies in pod ns/hog\n", &path["cgroup/".len()..])),
         "{text}"
     );
     assert!(text.contains("pod ns/hog (uid uid-hog): may be evicted\n"), "{text}");
@@ -355,7 +367,7 @@ fn an_image_is_explained_with_its_users_and_what_it_would_give() {
     let (code, text) = said(&lab.run(&["explain", "image/registry.local/used:1"]));
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("image registry.local/used:1 (") && text.contains("): stays: in use\n"),
+        text.contains("image registry.local/used:1 (") && text.contains("): kept: in use\n"),
         "{text}"
     );
     assert!(text.contains("  used by pod ns/web (container main)\n"), "{text}");
@@ -364,6 +376,11 @@ fn an_image_is_explained_with_its_users_and_what_it_would_give() {
     assert_eq!(found["image"]["id"], old.as_str(), "{found:#}");
     assert_eq!(found["containers"], value!([]));
     assert!(found["image"]["unique"].as_u64() < found["image"]["total"].as_u64(), "{found:#}");
+    let (_, text) = said(&lab.run(&["explain", "image/old"]));
+    assert!(
+        text.contains("): unused, since when is not known: no ebb here has remembered it\n"),
+        "{text}"
+    );
     let (code, text) = said(&lab.run(&["explain", "image/odl"]));
     assert_eq!(code, Some(2), "{text}");
     assert!(

@@ -1,13 +1,16 @@
-//! ebb as Debian's package, on a machine with the real dpkg, apt and systemd: installed and observing, told to enforce, upgraded, removed, purged.
+//! ebb as Debian's package, on a machine with the real dpkg, apt and systemd, as a new user has it: installed and observing, told to enforce, a first incident and all that shows it, upgraded, removed, purged.
 //!
 //! The machine's own packages are unpacked and dpkg knows none of them. ebb's needs none, so apt installs it all the same, without lists and without a network.
 use crate::init::SELF;
 use crate::registry::{Context as TestContext, Outcome};
-use crate::runner;
+use crate::runner::{self, out_dir};
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -16,10 +19,27 @@ const FIRST: &str = "/payload/ebb-1.deb";
 const SECOND: &str = "/payload/ebb-2.deb";
 const CONFIGURATION: &str = "/etc/ebb/ebb.yaml";
 const LEAK: &str = "/sys/fs/cgroup/work.slice/leak.service";
+const LEAK_NAME: &str = "/work.slice/leak.service";
 const SOON: Duration = Duration::from_secs(60);
 
 /// A leak of this size, in MiB, is below the threshold of [`changed`] and far from the machine's end.
 const SIZE: &str = "600";
+
+/// MiB a second: there is time to see it coming.
+const RATE: &str = "10";
+
+/// What docs/operating.md has for metrics of the service, as [`tests`] holds.
+const METRICS: &str = "\
+[Service]
+ExecStart=
+ExecStart=/usr/bin/ebb run --config /etc/ebb/ebb.yaml --incidents /var/lib/ebb/incidents --api /run/ebb/api.sock --listen 127.0.0.1:9808
+PrivateNetwork=no
+RestrictAddressFamilies=AF_INET
+IPAddressAllow=localhost
+";
+const METRICS_AT: &str = "127.0.0.1:9808";
+const DROP_INS: &str = "/etc/systemd/system/ebb.service.d";
+const METRICS_DROP_IN: &str = "/etc/systemd/system/ebb.service.d/metrics.conf";
 
 /// As an operator would change it: a threshold, and whether ebb acts. The runner is no workload.
 fn changed(enforce: bool) -> String {
@@ -35,6 +55,7 @@ pub(crate) fn a_life(test: &TestContext) -> Result<Outcome> {
     install(test)?;
     observes(test)?;
     enforces(test)?;
+    first_incident(test)?;
     upgrade(test)?;
     remove()?;
     output("dpkg", &["--purge", "ebb"])?;
@@ -79,13 +100,17 @@ fn install(test: &TestContext) -> Result<()> {
 fn observes(test: &TestContext) -> Result<()> {
     fs::write(CONFIGURATION, changed(false)).context("cannot change the configuration")?;
     output("systemctl", &["reload", "ebb.service"]).with_context(journal)?;
-    let leak = ["--quiet", "--unit=leak.service", "--slice=work.slice", "--", SELF, "act", LEAK];
-    let leak: Vec<&str> = leak.into_iter().chain(["idle", SIZE]).collect();
-    output("systemd-run", &leak)?;
+    start_leak(&["idle", SIZE])?;
     let told = told("dryRun")?;
     runner::note(test, &told)?;
     ensure!(is_running()?, "the leak is gone although ebb only observes");
     Ok(())
+}
+
+fn start_leak(words: &[&str]) -> Result<()> {
+    let leak = ["--quiet", "--unit=leak.service", "--slice=work.slice", "--", SELF, "act", LEAK];
+    let leak: Vec<&str> = leak.into_iter().chain(words.iter().copied()).collect();
+    output("systemd-run", &leak).map(drop)
 }
 
 /// Told to enforce, ebb evicts the same leak.
@@ -98,6 +123,85 @@ fn enforces(test: &TestContext) -> Result<()> {
     wait::until(SOON, "the leak is gone", || is_running().is_ok_and(|running| !running))?;
     // systemd keeps a unit that was killed, for whoever wants to know.
     output("systemctl", &["reset-failed", "leak.service"]).map(drop)
+}
+
+/// A leak as it grows: `ebb top` shows it coming, ebb evicts it, and the journal, the metrics and a page tell of it. Screens and pages are kept for a person to look at.
+fn first_incident(test: &TestContext) -> Result<()> {
+    fs::create_dir_all(DROP_INS).with_context(|| format!("cannot create {DROP_INS}"))?;
+    fs::write(METRICS_DROP_IN, METRICS).context("cannot write the drop-in")?;
+    output("systemctl", &["daemon-reload"])?;
+    output("systemctl", &["restart", "ebb.service"]).with_context(journal)?;
+    let (out, before) = (out_dir(test)?, incidents()?);
+    let keep = |name: &str, text: &str| {
+        fs::write(out.join(name), text).with_context(|| format!("cannot keep {name}"))
+    };
+    start_leak(&["hog", RATE])?;
+    let coming = wait::until_some(SOON, "ebb top shows the leak coming", || {
+        top().ok().filter(|screen| shows_it_coming(screen))
+    })
+    .with_context(journal)?;
+    keep("top-coming.txt", &coming)?;
+    let gone = || is_running().is_ok_and(|running| !running);
+    wait::until(SOON, "the leak is gone", gone).with_context(journal)?;
+    keep("top-after.txt", &top()?)?;
+    keep("journal.txt", &journal())?;
+    let own = wait::until_some(SOON, "the incident is recorded", || {
+        let new = incidents().ok()?.into_iter().find(|incident| !before.contains(incident))?;
+        let shown = output("ebb", &["incident", "show", &new]).ok()?;
+        (shown.contains(LEAK_NAME) && shown.contains("back above the threshold")).then_some(new)
+    })?;
+    let shown = output("ebb", &["incident", "show", &own])?;
+    keep("incident.txt", &shown)?;
+    let page = out.join("incident.html");
+    output("ebb", &["incident", "html", &own, "--output", &page.display().to_string()])?;
+    let written = fs::read_to_string(&page).context("there is no page")?;
+    ensure!(written.contains(LEAK_NAME) && written.contains("Killed after"), "{written}");
+    let record = Path::new("/var/lib/ebb/incidents").join(format!("{own}.json"));
+    fs::copy(&record, out.join("incident.json")).context("cannot keep the record")?;
+    let metrics = scrape()?;
+    keep("metrics.txt", &metrics)?;
+    ensure!(metrics.contains("\nebb_evictions_total{method=\"kill\"} 1\n"), "{metrics}");
+    runner::note(test, shown.lines().next().unwrap_or_default())?;
+    output("systemctl", &["reset-failed", "leak.service"])?;
+    fs::remove_dir_all(DROP_INS).with_context(|| format!("cannot remove {DROP_INS}"))?;
+    output("systemctl", &["daemon-reload"])?;
+    output("systemctl", &["restart", "ebb.service"]).map(drop)
+}
+
+/// The ids of the incidents that are recorded.
+fn incidents() -> Result<Vec<String>> {
+    let list = output("ebb", &["incident", "list", "--output", "json"])?;
+    let list: Vec<Value> = serde_json::from_str(&list).context("the list is no JSON")?;
+    let ids = list.iter().filter_map(|incident| incident["id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
+}
+
+/// One screen, wide enough for names.
+fn top() -> Result<String> {
+    output("env", &["COLUMNS=160", "ebb", "top", "--once"])
+}
+
+/// Whether a screen says when the threshold will be met, and that the leak goes first.
+fn shows_it_coming(screen: &str) -> bool {
+    let mut lines = screen.lines();
+    let is_forecast = |line: &str| {
+        let line = line.trim_end();
+        line.starts_with("memory.available") && line.contains(" clear ") && !line.ends_with(" -")
+    };
+    lines.any(is_forecast)
+        && lines.any(|line| line.trim_start().starts_with("1 /work.slice/leak.service"))
+}
+
+/// What a scraper on this machine gets.
+fn scrape() -> Result<String> {
+    let mut socket = TcpStream::connect(METRICS_AT).context("nobody answers for metrics")?;
+    socket.set_read_timeout(Some(SOON)).context("cannot bound the wait")?;
+    write!(socket, "GET /metrics HTTP/1.1\r\nHost: ebb\r\nConnection: close\r\n\r\n")
+        .context("cannot ask for metrics")?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).context("the answer breaks off")?;
+    ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    Ok(answer)
 }
 
 /// Another version is another process, by the same changed configuration.
@@ -232,4 +336,15 @@ fn output(program: &str, words: &[&str]) -> Result<String> {
     let complained = String::from_utf8_lossy(&out.stderr);
     ensure!(out.status.success(), "{program} {} failed: {said}{complained}", words.join(" "));
     Ok(said.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::METRICS;
+
+    #[test]
+    fn the_guide_has_the_drop_in_that_is_tried() {
+        let guide = include_str!("../../../docs/operating.md");
+        assert!(guide.contains(&format!("```ini\n{METRICS}```")));
+    }
 }
