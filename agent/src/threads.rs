@@ -66,6 +66,12 @@ pub fn beside<T: Send + 'static>(
     Ok(result)
 }
 
+/// The calling thread, as the kernel numbers it.
+#[must_use]
+pub fn own_id() -> i32 {
+    nix::unistd::gettid().as_raw()
+}
+
 /// Has the calling thread go before whatever is not real-time, or no more, as the loop does while something is short. What it starts meanwhile does not.
 ///
 /// # Errors

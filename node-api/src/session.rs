@@ -9,7 +9,7 @@ use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::{
     Budget, Cluster, ClusterNews, Connect, Eviction, NodePod, Order, Told, Update,
 };
-use ebb_agent::threads::precede;
+use ebb_agent::threads::{own_id, precede};
 use ebb_kube::{Api, Failure, Time, Update as Followed, follow, pause_after};
 use std::collections::BTreeMap;
 use std::io;
@@ -90,7 +90,7 @@ fn start(setup: Setup, clock: Clock, news: Sender<ClusterNews>) -> Result<Cluste
             match api.await {
                 Ok(api) => {
                     // Nobody waits for this any more only when `start` has given up.
-                    let _ = connected.send(Ok(()));
+                    let _ = connected.send(Ok(own_id()));
                     Session::new(setup, api, clock, news).run(inbox).await;
                 }
                 Err(error) => {
@@ -100,10 +100,10 @@ fn start(setup: Setup, clock: Clock, news: Sender<ClusterNews>) -> Result<Cluste
         });
     })
     .context("cannot start the thread for the API server")?;
-    answer.recv_timeout(CONNECTS_WITHIN).map_err(|_| {
+    let thread = answer.recv_timeout(CONNECTS_WITHIN).map_err(|_| {
         anyhow!("the kubeconfig was not read within {} s", CONNECTS_WITHIN.as_secs())
     })??;
-    Ok(Cluster::new(orders))
+    Ok(Cluster::new(orders).of_thread(thread))
 }
 
 /// An eviction that is to be told.

@@ -94,19 +94,35 @@ pub fn is_a_name(text: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     orders: Sender<Order>,
+    /// The thread that takes them, where it may be had go first.
+    thread: Option<i32>,
 }
 
 impl Cluster {
     /// The end of a thread that takes these orders; it is to end when the last is dropped.
     #[must_use]
     pub fn new(orders: Sender<Order>) -> Self {
-        Self { orders }
+        Self { orders, thread: None }
+    }
+
+    /// The same, of a thread that gives its precedence back by itself once it has told of an eviction.
+    #[must_use]
+    pub fn of_thread(self, thread: i32) -> Self {
+        Self { thread: Some(thread), ..self }
     }
 
     /// Gives an order without waiting; false when the thread has not kept up.
+    ///
+    /// That of an eviction has the thread go before whatever is not real-time: among those that are ending it would not even take the order for a second.
     #[must_use]
     pub fn give(&self, order: Order) -> bool {
-        self.orders.try_send(order).is_ok()
+        let is_urgent = matches!(order, Order::Tell(_));
+        let is_given = self.orders.try_send(order).is_ok();
+        if let Some(thread) = self.thread.filter(|_| is_urgent && is_given) {
+            // Refused, it takes its turn; the loop has said so of itself.
+            let _ = crate::act::precede(thread, true);
+        }
+        is_given
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::act::{Mode, Standby, precede};
 use crate::clock::Boot;
+use crate::threads::own_id;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ impl Precedence {
             return;
         }
         match precede(0, true) {
-            Ok(()) => self.standby.precedes(Some(nix::unistd::gettid().as_raw())),
+            Ok(()) => self.standby.precedes(Some(own_id())),
             Err(error) => {
                 tracing::warn!(%error, "the loop waits for a processor like any other work (no SCHED_RR)");
                 (self.is_wanted, self.until) = (false, None);
