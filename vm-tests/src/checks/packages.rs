@@ -28,7 +28,7 @@ const SIZE: &str = "600";
 /// MiB a second: there is time to see it coming.
 const RATE: &str = "10";
 
-/// What docs/operating.md has for metrics of the service, as [`tests`] holds.
+/// What docs/operating.md has for metrics of the service; a test holds the two together.
 const METRICS: &str = "\
 [Service]
 ExecStart=
