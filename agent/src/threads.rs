@@ -72,12 +72,48 @@ pub fn own_id() -> i32 {
     nix::unistd::gettid().as_raw()
 }
 
-/// Has the calling thread go before whatever is not real-time, or no more, as the loop does while something is short. What it starts meanwhile does not.
+/// Which thread goes before which, and all before whatever is not real-time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
+    Killed = 1,
+    /// The loop, while it has something to decide or to take in that cannot wait.
+    Loop = 2,
+    /// Taking back the memory of the killed, and seeing to it that they end.
+    AfterTheKill = 3,
+    /// Killing.
+    Kill = 4,
+}
+
+/// Has the calling thread run before whatever is not real-time itself: a hog may keep every processor busy, and so may ebb's own loop.
+///
+/// # Errors
+/// What the kernel says; it takes `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
+pub(crate) fn run_first(turn: Turn) -> io::Result<()> {
+    schedule(0, libc::SCHED_FIFO, turn as i32)
+}
+
+/// Has a thread run before whatever is not real-time, as the loop does while something is short, or no more; 0 is the calling thread. What it starts meanwhile does not.
 ///
 /// # Errors
 /// What the kernel says; it takes `CAP_SYS_NICE`.
-pub fn precede(is_first: bool) -> io::Result<()> {
-    crate::act::precede(0, is_first)
+pub fn precede(thread: i32, is_first: bool) -> io::Result<()> {
+    if is_first {
+        schedule(thread, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, Turn::Loop as i32)
+    } else {
+        schedule(thread, libc::SCHED_OTHER, 0)
+    }
+}
+
+/// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` where there is no such thread.
+pub(crate) fn schedule(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the parameters outlive the call, which copies them.
+    let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// In builds for development alone: tests have a thread panic by naming it.

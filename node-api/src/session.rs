@@ -221,7 +221,7 @@ impl Session {
                     self.again_at = self.again_at.filter(|at| *at > now);
                     self.word_at = self.word_at.filter(|at| *at > now);
                     if self.first_until.take_if(|until| *until <= now).is_some()
-                        && let Err(error) = precede(false)
+                        && let Err(error) = precede(0, false)
                     {
                         let what = format!("the thread for the API server keeps its real-time priority: {error}");
                         self.tell_trouble("priority", what).await;
@@ -300,7 +300,7 @@ impl Session {
     fn go_first(&mut self) {
         let is_first = self.first_until.is_some();
         // Without the right to it waits like any other; the loop has said so.
-        if self.setup.mode == Mode::Enforce && (is_first || precede(true).is_ok()) {
+        if self.setup.mode == Mode::Enforce && (is_first || precede(0, true).is_ok()) {
             self.first_until = Some(Instant::now() + FIRST);
         }
     }

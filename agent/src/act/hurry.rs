@@ -12,8 +12,8 @@
 //! Nothing of it returns to its own code: it was killed.
 
 use super::pidfd::PidFd;
-use super::self_protection::{Turn, run_first, schedule};
 use crate::clock::Boot;
+use crate::threads::{Turn, run_first, schedule};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;

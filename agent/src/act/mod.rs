@@ -24,7 +24,6 @@ mod worker;
 
 pub use ebb_journal::{Job, Method, Mode, Need, NotDone, Payload, Refusal, Rung, Step, Target};
 pub use kill::Ended;
-pub(crate) use self_protection::precede;
 pub use self_protection::protect;
 pub use standby::{Candidate, LastResort, Standby};
 pub use victim::members;

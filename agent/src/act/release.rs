@@ -172,7 +172,7 @@ impl Releaser {
 
 fn work_off(shared: &Shared, number: usize) {
     // Below the thread that kills, before everything else: what a dying process holds is what the node needs.
-    let _ = super::self_protection::run_first(super::self_protection::Turn::AfterTheKill);
+    let _ = crate::threads::run_first(crate::threads::Turn::AfterTheKill);
     loop {
         let waiting =
             shared.given.wait_while(shared.state(), |state| state.queue.is_empty() && !state.over);

@@ -2,6 +2,7 @@
 //!
 //! Each measure is its own; one that is refused is reported and costs only itself.
 
+use crate::threads::Turn;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use std::path::Path;
@@ -79,50 +80,6 @@ fn lock_memory() -> Result<(), String> {
 fn raise_priority() -> std::io::Result<()> {
     // SAFETY: setpriority takes integers and touches no memory of ours.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// Which thread goes before which, and all before whatever is not real-time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
-    Killed = 1,
-    /// The loop, while it has something to decide or to take in that cannot wait.
-    Loop = 2,
-    /// Taking back the memory of the killed, and seeing to it that they end.
-    AfterTheKill = 3,
-    /// Killing.
-    Kill = 4,
-}
-
-/// Has the calling thread run before whatever is not real-time itself: a hog may keep every processor busy, and so may ebb's own loop.
-///
-/// # Errors
-/// What the kernel says; it takes `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
-pub(super) fn run_first(turn: Turn) -> std::io::Result<()> {
-    schedule(0, libc::SCHED_FIFO, turn as i32)
-}
-
-/// Has a thread of the loop's kind run before whatever is not real-time, or no more; 0 is the calling thread. What it starts meanwhile does not.
-///
-/// # Errors
-/// What the kernel says; it takes `CAP_SYS_NICE`.
-pub(crate) fn precede(thread: i32, is_first: bool) -> std::io::Result<()> {
-    if is_first {
-        schedule(thread, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, Turn::Loop as i32)
-    } else {
-        schedule(thread, libc::SCHED_OTHER, 0)
-    }
-}
-
-/// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.
-///
-/// # Errors
-/// What the kernel says; `ESRCH` where there is no such thread.
-pub(super) fn schedule(thread: i32, policy: i32, priority: i32) -> std::io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the parameters outlive the call, which copies them.
-    let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 

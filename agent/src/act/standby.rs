@@ -2,8 +2,8 @@
 //!
 //! The loop writes it, the watchdog reads it.
 
-use super::self_protection::precede;
 use crate::clock::Boot;
+use crate::threads::precede;
 use ebb_journal::metrics::Heartbeat;
 use ebb_journal::{Need, Target};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};

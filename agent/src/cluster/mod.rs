@@ -120,7 +120,7 @@ impl Cluster {
         let is_given = self.orders.try_send(order).is_ok();
         if let Some(thread) = self.thread.filter(|_| is_urgent && is_given) {
             // Refused, it takes its turn; the loop has said so of itself.
-            let _ = crate::act::precede(thread, true);
+            let _ = crate::threads::precede(thread, true);
         }
         is_given
     }

@@ -5,9 +5,9 @@
 //! While memory comes back the loop looks every few milliseconds, which others pay for: it has that for [`LASTS`] after the last reason at most, so a node that stays short gives it back, and the watchdog takes it from a loop that is stuck.
 //! Who was killed goes behind it, who kills before it.
 
-use crate::act::{Mode, Standby, precede};
+use crate::act::{Mode, Standby};
 use crate::clock::Boot;
-use crate::threads::own_id;
+use crate::threads::{own_id, precede};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,6 +9,7 @@
 pub(super) mod explain;
 pub(super) mod graph;
 mod page;
+mod picture;
 mod read;
 pub(super) mod stuck;
 mod svg;

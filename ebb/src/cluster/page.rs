@@ -1,7 +1,7 @@
 //! `ebb graph --output html`: an object among its owners and dependents as a page, with what holds it and what a delete would do.
 
 use super::explain::{owner_words, state};
-use super::graph::{outcome, picture};
+use super::picture::{outcome, picture};
 use super::read::Cluster;
 use super::svg::{Outcome, Picture};
 use super::{hold, name, resource};
