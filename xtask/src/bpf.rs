@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toolchain::Toolchain;
 
-pub(crate) use packages::may_install;
+pub(crate) use packages::install_missing;
 pub(crate) use toolchain::RustSource;
 
 /// Options of `cargo xtask bpf`.

@@ -81,7 +81,8 @@ impl Agent {
                 Finding::Below => is_below = true,
             }
         }
-        if self.quick_watches().any(Watch::is_imminent) {
+        let is_imminent = self.quick_watches().any(Watch::is_imminent);
+        if is_imminent {
             self.precedence.take(at);
         }
         let calm = if is_near || is_below { Depth::Full } else { Depth::Swept };
@@ -96,7 +97,7 @@ impl Agent {
             (FRESH, Depth::Memory)
         } else if is_pressed {
             (Duration::ZERO, Depth::Full)
-        } else if self.quick_watches().any(Watch::is_imminent) {
+        } else if is_imminent {
             // Reading the workloads now would only delay the look that finds the threshold crossed.
             (BACKSTOP, Depth::Memory)
         } else if is_near || self.quick_watches().any(|w| w.episode.is_some()) {

@@ -31,20 +31,25 @@ pub(super) fn install() -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    install_missing("bpf", &missing)
+}
+
+/// Installs packages of Debian that are missing on this machine; `what` needs them.
+pub(crate) fn install_missing(what: &str, missing: &[&str]) -> Result<()> {
     let names = missing.join(" ");
     ensure!(
         may_install(),
         "these are missing and can only be installed by root on a Debian-like machine: {names}"
     );
-    println!("bpf: installing {names}");
+    println!("{what}: installing {names}");
     let mut install = Command::new("apt-get");
-    install.args(["install", "-qq", "--no-install-recommends"]).args(&missing);
+    install.args(["install", "-qq", "--no-install-recommends"]).args(missing);
     sh::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
         .with_context(|| format!("cannot install {names}; `apt-get update` may be needed first"))
 }
 
 /// Whether this process may install packages of Debian.
-pub(crate) fn may_install() -> bool {
+fn may_install() -> bool {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     is_root && is_program("apt-get")
 }

@@ -58,14 +58,7 @@ pub(super) fn program() -> Result<PathBuf> {
     if let Some(found) = PROGRAMS.iter().find_map(|name| sh::find_program(name)) {
         return Ok(found);
     }
-    ensure!(
-        crate::bpf::may_install(),
-        "Chromium is missing and can only be installed by root on a Debian-like machine: {PACKAGE}"
-    );
-    println!("pages: installing {PACKAGE}");
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-qq", "--no-install-recommends", PACKAGE]);
-    sh::run(install.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))?;
+    crate::bpf::install_missing("pages", &[PACKAGE])?;
     sh::find_program(PACKAGE).context("the package has no program of its name")
 }
 
