@@ -41,7 +41,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// What has been run so far.
 #[derive(Default)]
 struct Done {
-    failed: Vec<&'static str>,
+    /// Each with why.
+    failed: Vec<(&'static str, String)>,
     lines: Vec<String>,
 }
 
@@ -55,8 +56,9 @@ impl Done {
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         self.lines.push(format!("{verdict:<6} {seconds:>5} s  {name}"));
         if let Err(error) = result {
-            println!("{name}: {error:#}");
-            self.failed.push(name);
+            let why = format!("{error:#}");
+            println!("{name}: {why}");
+            self.failed.push((name, why));
         }
     }
 
@@ -65,8 +67,13 @@ impl Done {
         for line in &self.lines {
             println!("{line}");
         }
+        // The end of the output is all that some have of it.
+        for (name, why) in &self.failed {
+            println!("{name}: {why}");
+        }
         println!("{} passed, {} failed", self.lines.len() - self.failed.len(), self.failed.len());
-        ensure!(self.failed.is_empty(), "failed: {}", self.failed.join(", "));
+        let failed: Vec<&str> = self.failed.iter().map(|(name, _)| *name).collect();
+        ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
         Ok(())
     }
 }

@@ -42,10 +42,18 @@ pub(crate) fn install_missing(what: &str, missing: &[&str]) -> Result<()> {
         "these are missing and can only be installed by root on a Debian-like machine: {names}"
     );
     println!("{what}: installing {names}");
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-qq", "--no-install-recommends"]).args(missing);
-    sh::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
-        .with_context(|| format!("cannot install {names}; `apt-get update` may be needed first"))
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        sh::run(command.args(["-qq"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    let install = [&["install", "--no-install-recommends"], missing].concat();
+    if apt(&install).is_err() {
+        // A new machine's lists are empty or name versions that are gone.
+        println!("{what}: reading the lists of packages anew");
+        apt(&["update"])?;
+        apt(&install).with_context(|| format!("cannot install {names}"))?;
+    }
+    Ok(())
 }
 
 /// Whether this process may install packages of Debian.

@@ -46,11 +46,8 @@ pub(super) struct Browser {
     from: Receiver<Value>,
     last: u64,
     session: Option<String>,
-    /// What the page has said or asked for since it was last opened.
-    noise: Vec<String>,
-    /// Loads that were told of while something else was waited for.
-    loaded: bool,
-    page: String,
+    /// What has come since the page was last opened, but answers.
+    events: Vec<Value>,
 }
 
 /// The browser's program; installed where there is none and this is root.
@@ -93,16 +90,7 @@ impl Browser {
                 }
             }
         });
-        let mut browser = Self {
-            child,
-            to,
-            from,
-            last: 0,
-            session: None,
-            noise: Vec::new(),
-            loaded: false,
-            page: String::new(),
-        };
+        let mut browser = Self { child, to, from, last: 0, session: None, events: Vec::new() };
         let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = browser.call("Target.attachToTarget", &attach)?;
@@ -123,16 +111,10 @@ impl Browser {
         let size =
             json!({ "width": view.width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size)?;
-        self.page = format!("file://{}", page.display());
-        self.noise.clear();
-        self.loaded = false;
-        let opened = self.call("Page.navigate", &json!({ "url": self.page }))?;
-        if let Some(error) = opened["errorText"].as_str() {
-            bail!("it does not open: {error}");
-        }
-        if !self.loaded {
-            self.wait("the page is there", is_loaded)?;
-        }
+        // What the page before still has to say comes before that of an empty one.
+        self.open("about:blank")?;
+        self.events.clear();
+        let request = self.open(&address(page)?)?;
         let looked = json!({ "expression": LOOK, "returnByValue": true });
         let looked = self.call("Runtime.evaluate", &looked)?;
         ensure!(looked["exceptionDetails"].is_null(), "look.js failed: {looked}");
@@ -143,8 +125,22 @@ impl Browser {
         let found = found.iter().filter_map(Value::as_str).map(str::to_owned);
         Ok(Seen {
             texts,
-            findings: std::mem::take(&mut self.noise).into_iter().chain(found).collect(),
+            findings: self.events.iter().filter_map(|e| noise(e, &request)).chain(found).collect(),
         })
+    }
+
+    /// Opens an address, waits until it is there, and gives the id of the request for it.
+    fn open(&mut self, address: &str) -> Result<Value> {
+        let seen = self.events.len();
+        let mut opened = self.call("Page.navigate", &json!({ "url": address }))?;
+        if let Some(error) = opened["errorText"].as_str() {
+            bail!("{address} does not open: {error}");
+        }
+        if !self.events.iter().skip(seen).any(is_loaded) {
+            let loaded = self.wait("the page is there", is_loaded)?;
+            self.events.push(loaded);
+        }
+        Ok(opened["loaderId"].take())
     }
 
     /// Has something done, and gives what came of it.
@@ -163,17 +159,14 @@ impl Browser {
         Ok(answer["result"].take())
     }
 
-    /// Waits for a message, and notes what the page says meanwhile.
+    /// Waits for a message, and keeps what comes before it.
     fn wait(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.from.recv_timeout(left) {
                 Ok(message) if is_it(&message) => return Ok(message),
-                Ok(message) => {
-                    self.loaded |= is_loaded(&message);
-                    self.noise.extend(noise(&message, &self.page));
-                }
+                Ok(message) => self.events.push(message),
                 Err(RecvTimeoutError::Timeout) => bail!("waited in vain until {what}"),
                 Err(RecvTimeoutError::Disconnected) => {
                     bail!("the browser ended before {what}; see target/pages/profile.log")
@@ -198,16 +191,30 @@ fn is_loaded(message: &Value) -> bool {
     message["method"] == "Page.loadEventFired"
 }
 
-/// What a page has said to the console, or asked for beside itself.
-fn noise(message: &Value, page: &str) -> Option<String> {
+/// The address of a file. What else has to be written with per cent the browser writes so itself.
+fn address(file: &Path) -> Result<String> {
+    let path = file.to_str().with_context(|| format!("{} is not UTF-8", file.display()))?;
+    let mut address = String::from("file://");
+    for character in path.chars() {
+        match character {
+            '%' => address.push_str("%25"),
+            '#' => address.push_str("%23"),
+            '?' => address.push_str("%3F"),
+            other => address.push(other),
+        }
+    }
+    Ok(address)
+}
+
+/// What a page has said to the console, or asked for beside itself, which was request `own`.
+fn noise(message: &Value, own: &Value) -> Option<String> {
     let params = &message["params"];
     match message["method"].as_str()? {
         "Runtime.consoleAPICalled" => Some(format!("console: {}", params["args"])),
         "Runtime.exceptionThrown" => Some(format!("exception: {}", params["exceptionDetails"])),
         "Log.entryAdded" => Some(format!("log: {}", params["entry"]["text"])),
-        "Network.requestWillBeSent" => {
-            let asked = params["request"]["url"].as_str()?;
-            (asked != page && !asked.starts_with("about:")).then(|| format!("asks for {asked}"))
+        "Network.requestWillBeSent" if params["requestId"] != *own => {
+            Some(format!("asks for {}", params["request"]["url"].as_str()?))
         }
         _ => None,
     }
@@ -219,15 +226,22 @@ mod tests {
 
     #[test]
     fn a_page_that_asks_for_anything_or_says_anything_is_noticed() {
-        let asks = |url: &str| {
-            let message = json!({ "method": "Network.requestWillBeSent", "params": { "request": { "url": url } } });
-            noise(&message, "file:///a.html")
+        let own = json!("7");
+        let asks = |id: &str| {
+            let params = json!({ "requestId": id, "request": { "url": "http://b/c.js" } });
+            noise(&json!({ "method": "Network.requestWillBeSent", "params": params }), &own)
         };
-        assert_eq!(asks("file:///a.html"), None);
-        assert_eq!(asks("http://b/c.js").as_deref(), Some("asks for http://b/c.js"));
+        assert_eq!(asks("7"), None);
+        assert_eq!(asks("8").as_deref(), Some("asks for http://b/c.js"));
         let log =
             json!({ "method": "Log.entryAdded", "params": { "entry": { "text": "refused" } } });
-        assert_eq!(noise(&log, "").as_deref(), Some("log: \"refused\""));
-        assert_eq!(noise(&json!({ "id": 1, "result": {} }), ""), None);
+        assert_eq!(noise(&log, &own).as_deref(), Some("log: \"refused\""));
+        assert_eq!(noise(&json!({ "id": 1, "result": {} }), &own), None);
+    }
+
+    #[test]
+    fn a_path_with_anything_in_it_is_an_address() {
+        let path = Path::new("/a b/100%/#1?.html");
+        assert_eq!(address(path).unwrap(), "file:///a b/100%25/%231%3F.html");
     }
 }
