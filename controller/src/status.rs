@@ -2,7 +2,7 @@
 
 use crate::name;
 use ebb_kube::Requests;
-use ebb_policy_cluster::{Resource, State};
+use ebb_policy_cluster::{Resource, State, Verdict};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,19 @@ use std::time::{Duration, Instant};
 const BOUNDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0];
 /// A loop that has not come round for so long hangs.
 const HANGS: Duration = Duration::from_secs(30);
+
+/// What verdicts are called, so that each is counted from zero.
+const WORDS: [&str; 9] = [
+    "nothing",
+    "delete",
+    "dropOwners",
+    "removeFinalizer",
+    "unblock",
+    "confirmOwner",
+    "wait",
+    "unknown",
+    "excluded",
+];
 
 /// Shared by the collector, which writes it, and the server, which reads it.
 #[derive(Debug)]
@@ -30,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) window: usize,
     /// Each watched kind, its state, and when it was last heard.
     pub(crate) resources: BTreeMap<Resource, (State, Instant)>,
-    pub(crate) verdicts: BTreeMap<&'static str, u64>,
+    verdicts: BTreeMap<&'static str, u64>,
     /// By bound, the last beyond all of them.
     buckets: [u64; BOUNDS.len() + 1],
     seconds: f64,
@@ -47,7 +60,7 @@ impl Status {
             in_flight: 0,
             window: 0,
             resources: BTreeMap::new(),
-            verdicts: BTreeMap::new(),
+            verdicts: WORDS.map(|word| (word, 0)).into(),
             buckets: [0; BOUNDS.len() + 1],
             seconds: 0.0,
         }))
@@ -59,6 +72,10 @@ impl Status {
 }
 
 impl Inner {
+    pub(crate) fn judged(&mut self, verdict: &Verdict) {
+        *self.verdicts.entry(word(verdict)).or_default() += 1;
+    }
+
     /// From the event that made an act due to its good answer.
     pub(crate) fn acted(&mut self, after: Duration) {
         let seconds = after.as_secs_f64();
@@ -151,6 +168,20 @@ impl Inner {
     }
 }
 
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Nothing => "nothing",
+        Verdict::Delete { .. } => "delete",
+        Verdict::DropOwners { .. } => "dropOwners",
+        Verdict::RemoveFinalizer { .. } => "removeFinalizer",
+        Verdict::Unblock { .. } => "unblock",
+        Verdict::ConfirmOwner(_) => "confirmOwner",
+        Verdict::Wait(_) => "wait",
+        Verdict::Unknown(_) => "unknown",
+        Verdict::Excluded(_) => "excluded",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +193,14 @@ mod tests {
         let mut inner = status.lock();
         inner.acted(Duration::from_millis(7));
         inner.acted(Duration::from_secs(3_600));
+        inner.judged(&Verdict::Nothing);
         let text = inner.metrics(&Requests::from([(("delete", "200".into()), 2)]), now);
+        for word in WORDS {
+            let count = u64::from(word == "nothing");
+            assert!(text.contains(&format!(
+                "ebb_controller_verdicts_total{{verdict=\"{word}\"}} {count}\n"
+            )));
+        }
         assert!(text.ends_with("# EOF\n"));
         assert!(text.contains("ebb_controller_act_seconds_bucket{le=\"0.01\"} 1\n"));
         assert!(text.contains("ebb_controller_act_seconds_bucket{le=\"+Inf\"} 2\n"));
@@ -178,7 +216,6 @@ mod tests {
         let mut inner = status.lock();
         let of = Resource { group: String::new(), kind: "Pod".to_owned() };
         inner.resources.insert(of, (State::Synced, now));
-        inner.verdicts.insert("delete", 1);
         let text = inner.metrics(&Requests::from([(("delete", "200".into()), 2)]), now);
         let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
         let names = |source: &'static str| {

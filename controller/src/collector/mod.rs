@@ -175,7 +175,7 @@ impl Collector {
 
     fn judge_one(&mut self, uid: &Uid, now: Instant) {
         let verdict = self.graph.verdict(uid);
-        *self.status.lock().verdicts.entry(word(&verdict)).or_default() += 1;
+        self.status.lock().judged(&verdict);
         if !matches!(verdict, Verdict::Excluded(_)) {
             self.warn(uid);
         }
@@ -251,19 +251,5 @@ impl Collector {
 
     pub(crate) fn is_observing(&self) -> bool {
         self.config.mode == Mode::Observe
-    }
-}
-
-fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Nothing => "nothing",
-        Verdict::Delete { .. } => "delete",
-        Verdict::DropOwners { .. } => "dropOwners",
-        Verdict::RemoveFinalizer { .. } => "removeFinalizer",
-        Verdict::Unblock { .. } => "unblock",
-        Verdict::ConfirmOwner(_) => "confirmOwner",
-        Verdict::Wait(_) => "wait",
-        Verdict::Unknown(_) => "unknown",
-        Verdict::Excluded(_) => "excluded",
     }
 }
