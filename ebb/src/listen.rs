@@ -1,6 +1,6 @@
 //! `--listen`: `/livez`, `/readyz` and `/metrics` of the agent, on a thread of its own.
 
-use super::Failure;
+use super::{Failure, in_kernel};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::sense::process::status_bytes;
 use ebb_http::Answer;
@@ -37,6 +37,7 @@ fn answer(path: &str, metrics: &Metrics) -> Answer {
         "/metrics" => {
             let mut text = metrics.text();
             write_own(&mut text);
+            in_kernel::write(&mut text);
             text.push_str("# EOF\n");
             return Answer::metrics(text);
         }
@@ -94,5 +95,22 @@ mod tests {
         };
         assert!(of("process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6), "{text}");
         assert!(of("process_cpu_seconds_total").is_some(), "{text}");
+    }
+    #[test]
+    fn what_ebb_costs_is_in_the_guide_with_its_type() {
+        let guide = include_str!("../../docs/operating.md");
+        let mut text = String::new();
+        write_own(&mut text);
+        in_kernel::write(&mut text);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        for (name, kind) in types {
+            let end = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            let row = format!("| `{name}{end}` | {kind} |");
+            assert!(guide.contains(&row), "docs/operating.md has no {row}");
+        }
     }
 }

@@ -14,6 +14,7 @@ mod events;
 mod explain;
 mod gc;
 mod images;
+mod in_kernel;
 mod incident;
 mod json;
 mod listen;

@@ -22,7 +22,7 @@ impl Agent {
         let other = watch.also().and_then(|also| self.state.available(also.signal));
         let finding = watch.observe(at, value, other);
         if let Some(metrics) = self.reporter.metrics() {
-            metrics.observe(watch.signal, value, watch.nearest);
+            metrics.observe(watch.signal, self.state.clock().time(at), value, watch.nearest);
         }
         if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
             (finding, value, watch.nearest)

@@ -3,7 +3,7 @@
 use super::Agent;
 use super::episode::Episode;
 use super::status::RANKED;
-use super::watch::{Watch, also, need};
+use super::watch::{also, need};
 use crate::act::{Candidate, LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::state::Extent;
@@ -40,7 +40,7 @@ impl Agent {
         self.has_decided(extent, at);
         self.state.forget_oom_kills();
         let before = std::mem::replace(&mut self.history, next);
-        self.take_thresholds(&plan, extent);
+        self.take_thresholds(&plan, extent, at);
         if self.thresholds.is_empty() {
             let can_be_met = |status: &&ThresholdStatus| status.state != ThresholdState::Inert;
             let resolved = plan.thresholds.iter().filter(can_be_met).cloned();
@@ -109,10 +109,10 @@ impl Agent {
     /// Finds out what thresholds are as the present configuration has them: one on disk may be a part of a filesystem, and is a number only once its size is known.
     pub(super) fn resolve_thresholds(&mut self, at: Boot) {
         let (_, plan, _) = self.decide_on(at, Extent::Everything);
-        self.take_thresholds(&plan, Extent::Everything);
+        self.take_thresholds(&plan, Extent::Everything, at);
     }
 
-    fn take_thresholds(&mut self, plan: &Plan, extent: Extent) {
+    fn take_thresholds(&mut self, plan: &Plan, extent: Extent, at: Boot) {
         // A pass that waits for the end of its victims judges no threshold, and those there are stay what they are.
         if plan.thresholds.is_empty() && !self.policy.limits.thresholds().is_empty() {
             return;
@@ -121,8 +121,11 @@ impl Agent {
             kept.take_thresholds(&plan.thresholds, extent);
         }
         // One that leaves disk out says nothing about thresholds on disk.
-        let judged = |watch: &&mut Watch| extent == Extent::Everything || watch.is_quick();
-        let watches = self.watches.iter_mut().filter(judged);
+        let is_judged = |signal: Signal| extent == Extent::Everything || !signal.is_disk();
+        if let Some(metrics) = self.reporter.metrics() {
+            metrics.judge(self.state.clock().time(at), &plan.thresholds, is_judged);
+        }
+        let watches = self.watches.iter_mut().filter(|watch| is_judged(watch.signal));
         watches.for_each(|watch| watch.take_thresholds(plan));
     }
 

@@ -3,20 +3,23 @@
 //! The loop writes and a server reads, and neither ever waits for the other: everything is an atomic number, and every label has its few values from the start.
 //! A scrape is so no snapshot of one moment: two numbers of it may be a record apart.
 
+mod histogram;
 mod text;
+mod threshold;
 
 use crate::job::Method;
-use crate::record::{Done, OomConstraint, Outcome, Record};
+use crate::losses::{Loss, Losses};
+use crate::record::{OomConstraint, Outcome, Record};
 use crate::removal::Work;
 use crate::sink::{Entry, Sink};
-use ebb_policy::Signal;
+use ebb_policy::plan::{Evict, ThresholdStatus};
+use ebb_policy::{Signal, Time};
+use histogram::Histogram;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Upper bounds of the histograms, in seconds: from a kill in time to one that came too late for anything.
-const BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 /// A number that is not known: no amount of anything is as large.
 const UNKNOWN: u64 = u64::MAX;
 /// How a workload was ended, as the label `method` has it.
@@ -25,6 +28,13 @@ const METHODS: [&str; 4] = ["kill", "signal", "terminate", "dryRun"];
 const KINDS: [&str; 4] = ["container", "sandbox", "image", "log"];
 /// Whose limit an OOM kill was for, as the label `limit` has it.
 const LIMITS: [&str; 3] = ["node", "cgroup", "unknown"];
+/// Which records of the kernel found no room, as the label `kind` has it.
+const LOSSES: [&str; 6] =
+    ["exit", "oomKill", "memoryEvent", "cgroupChange", "kswapdWake", "corrupt"];
+/// What came of a difference between cgroups and their plan, as the label `outcome` has it.
+const OUTCOMES: [&str; 4] = ["written", "created", "left", "failed"];
+/// What somebody is evicted for beside a signal, as the label `signal` has it.
+const MEMORY_PRESSURE: &str = "memoryPressure";
 const SIGNALS: usize = Signal::ALL.len();
 
 /// Something that may be there, or is not wanted at all.
@@ -40,15 +50,21 @@ pub struct Metrics {
     runtime: AtomicU64,
     api_server: AtomicU64,
     signals: [OfSignal; SIGNALS],
+    thresholds: [threshold::OfSignal; SIGNALS],
+    /// By signal, and last for memory pressure.
+    decided_on: [Counter; SIGNALS + 1],
     evictions: [Counter; METHODS.len()],
     refused: Counter,
     not_done: Counter,
     exited: Counter,
     timed_out: Counter,
     oom_kills: [Counter; LIMITS.len()],
-    lost: Counter,
+    lost: [Counter; LOSSES.len()],
     dropped: Counter,
     removed: [Counter; KINDS.len()],
+    expected_bytes: Counter,
+    freed_bytes: Counter,
+    differences: [Counter; OUTCOMES.len()],
     degraded: Counter,
     told: Counter,
     seen: Histogram,
@@ -68,13 +84,16 @@ pub trait Heartbeat: fmt::Debug + Send + Sync {
 struct OfSignal {
     available: AtomicU64,
     threshold: AtomicU64,
+    /// Milliseconds since the Unix epoch.
+    observed: AtomicU64,
     crossed: Counter,
 }
 
 impl Default for OfSignal {
     fn default() -> Self {
         let unknown = || AtomicU64::new(UNKNOWN);
-        Self { available: unknown(), threshold: unknown(), crossed: Counter::default() }
+        let crossed = Counter::default();
+        Self { available: unknown(), threshold: unknown(), observed: unknown(), crossed }
     }
 }
 
@@ -91,22 +110,9 @@ impl Counter {
     }
 }
 
-/// Times by their upper bound.
-#[derive(Debug, Default)]
-struct Histogram {
-    buckets: [Counter; BOUNDS.len() + 1],
-    microseconds: Counter,
-}
-
-impl Histogram {
-    fn observe(&self, milliseconds: f64) {
-        let at = BOUNDS.iter().position(|bound| milliseconds <= bound * 1e3);
-        if let Some(bucket) = self.buckets.get(at.unwrap_or(BOUNDS.len())) {
-            bucket.add(1);
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        self.microseconds.add((milliseconds * 1e3) as u64);
-    }
+fn known(of: &AtomicU64) -> Option<u64> {
+    let value = of.load(Ordering::Relaxed);
+    (value != UNKNOWN).then_some(value)
 }
 
 impl Metrics {
@@ -127,29 +133,54 @@ impl Metrics {
         let _ = self.heartbeat.set(heartbeat);
     }
 
-    /// What is left of a signal, in its unit, and the highest threshold of it.
-    pub fn observe(&self, signal: Signal, available: Option<u64>, threshold: Option<u64>) {
+    /// What is left of a signal, in its unit, and the highest threshold of it, at `at`.
+    pub fn observe(
+        &self,
+        signal: Signal,
+        at: Time,
+        available: Option<u64>,
+        threshold: Option<u64>,
+    ) {
         if let Some(of) = self.signals.get(index(signal)) {
             of.available.store(available.unwrap_or(UNKNOWN), Ordering::Relaxed);
             of.threshold.store(threshold.unwrap_or(UNKNOWN), Ordering::Relaxed);
+            if available.is_some() {
+                of.observed.store(at.0, Ordering::Relaxed);
+            }
         }
     }
 
+    /// Where thresholds stood at `at`: all that are in force, of which only those on signals that `is_judged` says were judged.
+    pub fn judge(&self, at: Time, decided: &[ThresholdStatus], is_judged: impl Fn(Signal) -> bool) {
+        threshold::judge(&self.thresholds, at, decided, is_judged);
+    }
+
     /// Takes in a record.
-    fn note(&self, record: &Record) {
+    fn note(&self, entry: &Entry) {
+        let incident = entry.episodes.first().map(String::as_str);
+        let observe = |of: &Histogram, after_ms| of.observe(after_ms, entry.at, incident);
         let set = |of: &AtomicU64, is_there| {
             of.store(if is_there { THERE } else { AWAY }, Ordering::Relaxed);
         };
-        match record {
+        match &entry.record {
             Record::Started { .. } => self.is_begun.store(1, Ordering::Relaxed),
             Record::ThresholdCrossed { signal, seen_after_ms, .. } => {
                 if let Some(of) = self.signals.get(index(*signal)) {
                     of.crossed.add(1);
                 }
-                self.seen.observe(*seen_after_ms);
+                observe(&self.seen, *seen_after_ms);
             }
-            Record::Decided { after_ms: Some(after), .. } => self.decided.observe(*after),
-            Record::Evicted(done) => self.evicted(done),
+            Record::Decided { after_ms, evict, .. } => {
+                after_ms.iter().for_each(|after| observe(&self.decided, *after));
+                evict.iter().for_each(|evict| self.decides(evict, entry.at));
+            }
+            Record::Evicted(done) => {
+                let place = method(done.method);
+                if let Some(evictions) = place.and_then(|at| self.evictions.get(at)) {
+                    evictions.add(1);
+                    done.after_ms.iter().for_each(|after| observe(&self.ended, *after));
+                }
+            }
             Record::NotDone { .. } => self.not_done.add(1),
             Record::EvictionRefused { .. } => self.refused.add(1),
             Record::EvictionTold { .. } => self.told.add(1),
@@ -157,7 +188,7 @@ impl Metrics {
             Record::Terminated { outcome: Outcome::TimedOut, .. } => self.timed_out.add(1),
             Record::PressureRelieved { timeline, .. } => {
                 if let Some(last) = timeline.last() {
-                    self.relieved.observe(last.after_ms);
+                    observe(&self.relieved, last.after_ms);
                 }
             }
             Record::OomKill { limit, .. } => {
@@ -170,7 +201,9 @@ impl Metrics {
                     kills.add(1);
                 }
             }
-            Record::Lost { records, .. } => self.lost.add(*records),
+            Record::Lost { kinds, .. } => {
+                kinds.typed().into_iter().for_each(|kinds| self.lose(kinds))
+            }
             Record::Dropped { records } => self.dropped.add(*records),
             Record::Removed { work, .. } => {
                 let at = match work {
@@ -183,6 +216,18 @@ impl Metrics {
                     removed.add(1);
                 }
             }
+            Record::Collected { expected, measured, .. } => {
+                self.expected_bytes.add(expected.unwrap_or_default());
+                // Less is left: others wrote more than was freed.
+                let grown = measured.and_then(|grown| u64::try_from(grown).ok());
+                self.freed_bytes.add(grown.unwrap_or_default());
+            }
+            Record::Cgroups { written, created, remaining, errors, .. } => {
+                let counts = [written.len(), created.len(), remaining.len(), errors.len()];
+                for (counter, count) in self.differences.iter().zip(counts) {
+                    counter.add(count as u64);
+                }
+            }
             Record::Degraded { .. } => self.degraded.add(1),
             Record::Inventory { .. } => set(&self.runtime, true),
             Record::Runtime { up: false, .. } => set(&self.runtime, false),
@@ -191,19 +236,35 @@ impl Metrics {
         }
     }
 
-    fn evicted(&self, done: &Done) {
-        let at = match done.method {
-            Method::CgroupKill | Method::FreezeAndSignal => 0,
-            Method::Signal => 1,
-            Method::Terminate => 2,
-            Method::DryRun => 3,
-            Method::Reclaim | Method::Throttle | Method::Freeze | Method::Release => return,
+    /// Somebody is evicted.
+    fn decides(&self, evict: &Evict, at: Time) {
+        let place = match evict.signal.filter(|_| evict.memory_pressure.is_none()) {
+            Some(signal) => index(signal),
+            None => SIGNALS,
         };
-        if let Some(evictions) = self.evictions.get(at) {
-            evictions.add(1);
+        if let Some(decided) = self.decided_on.get(place) {
+            decided.add(1);
         }
-        if let Some(after) = done.after_ms {
-            self.ended.observe(after);
+        let strength = evict.strength.map(threshold::at);
+        let of = self.thresholds.get(place).zip(strength);
+        if let Some(of) = of.and_then(|(of, strength)| of.get(strength)) {
+            of.acted(at);
+        }
+    }
+
+    fn lose(&self, losses: &Losses) {
+        for (loss, count) in &losses.0 {
+            let at = match loss {
+                Loss::Exits => 0,
+                Loss::OomKills => 1,
+                Loss::MemoryEvents => 2,
+                Loss::CgroupChanges => 3,
+                Loss::KswapdWakes => 4,
+                Loss::Corrupt => 5,
+            };
+            if let Some(lost) = self.lost.get(at) {
+                lost.add(*count);
+            }
         }
     }
 
@@ -240,13 +301,24 @@ impl Metrics {
     }
 }
 
+/// The place of a method in [`METHODS`]; `None` of a step before eviction.
+fn method(of: Method) -> Option<usize> {
+    match of {
+        Method::CgroupKill | Method::FreezeAndSignal => Some(0),
+        Method::Signal => Some(1),
+        Method::Terminate => Some(2),
+        Method::DryRun => Some(3),
+        Method::Reclaim | Method::Throttle | Method::Freeze | Method::Release => None,
+    }
+}
+
 fn index(signal: Signal) -> usize {
     Signal::ALL.iter().position(|of| *of == signal).unwrap_or_default()
 }
 
 impl Sink for Arc<Metrics> {
     fn take(&mut self, entry: &Entry) {
-        self.note(&entry.record);
+        self.note(entry);
     }
 }
 

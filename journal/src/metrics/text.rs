@@ -1,11 +1,14 @@
 //! Metrics as OpenMetrics text.
 
+use super::histogram::{BOUNDS, Exemplar, Histogram};
+use super::threshold::{OfThreshold, STATES, STRENGTHS};
 use super::{
-    BOUNDS, Counter, Histogram, KINDS, LIMITS, METHODS, Metrics, NOT_WANTED, THERE, UNKNOWN,
+    Counter, KINDS, LIMITS, LOSSES, MEMORY_PRESSURE, METHODS, Metrics, NOT_WANTED, OUTCOMES, THERE,
+    known,
 };
 use ebb_policy::Signal;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 impl Metrics {
     /// All of it in the OpenMetrics text format, without the `# EOF` at its end.
@@ -14,6 +17,8 @@ impl Metrics {
         let mut out = String::with_capacity(8 << 10);
         self.write_state(&mut out);
         self.write_signals(&mut out);
+        self.write_thresholds(&mut out);
+        self.write_decided(&mut out);
         let methods = METHODS.iter().zip(&self.evictions);
         counters(
             &mut out,
@@ -32,6 +37,22 @@ impl Metrics {
         );
         let kinds = KINDS.iter().zip(&self.removed);
         counters(&mut out, "collected", "What was dead or unused and was removed.", "kind", kinds);
+        let losses = LOSSES.iter().zip(&self.lost);
+        counters(
+            &mut out,
+            "kernel_events_lost",
+            "Records of the kernel that found no room, by kind.",
+            "kind",
+            losses,
+        );
+        let outcomes = OUTCOMES.iter().zip(&self.differences);
+        counters(
+            &mut out,
+            "cgroup_differences",
+            "Differences between cgroups of pods and their plan, by what came of them.",
+            "outcome",
+            outcomes,
+        );
         for (name, help, of) in [
             (
                 "evictions_not_done",
@@ -51,7 +72,16 @@ impl Metrics {
                 &self.timed_out,
             ),
             ("degradations", "Times that something ebb relied on was not there.", &self.degraded),
-            ("kernel_events_lost", "Records of the kernel that found no room.", &self.lost),
+            (
+                "collection_expected_bytes",
+                "Bytes that removed images should have freed.",
+                &self.expected_bytes,
+            ),
+            (
+                "collection_freed_bytes",
+                "Bytes that were left more on the images' filesystem after a collection.",
+                &self.freed_bytes,
+            ),
             (
                 "records_dropped",
                 "Records that whoever reads them did not keep up with.",
@@ -107,10 +137,6 @@ impl Metrics {
     }
 
     fn write_signals(&self, out: &mut String) {
-        let known = |of: &AtomicU64| {
-            let value = of.load(Ordering::Relaxed);
-            (value != UNKNOWN).then_some(value)
-        };
         let all = || Signal::ALL.into_iter().zip(&self.signals);
         header(
             out,
@@ -129,6 +155,13 @@ impl Metrics {
                 _ = writeln!(out, "ebb_signal_threshold{{signal=\"{signal}\"}} {value}");
             }
         }
+        let observed = all().map(|(signal, of)| (signal, known(&of.observed)));
+        timestamps(
+            out,
+            "signal_observed",
+            "When a signal was last looked at and known.",
+            observed.map(|(signal, at)| (format!("signal=\"{signal}\""), at)),
+        );
         header(out, "thresholds_crossed", "counter", "Times that a threshold was crossed.");
         for (signal, of) in all().filter(|(_, of)| known(&of.threshold).is_some()) {
             _ = writeln!(
@@ -136,6 +169,59 @@ impl Metrics {
                 "ebb_thresholds_crossed_total{{signal=\"{signal}\"}} {}",
                 of.crossed.get()
             );
+        }
+    }
+
+    fn write_thresholds(&self, out: &mut String) {
+        let all = || {
+            let signals = Signal::ALL.into_iter().zip(&self.thresholds);
+            signals.flat_map(|(signal, of)| {
+                STRENGTHS.iter().zip(of).map(move |(strength, of)| {
+                    (format!("signal=\"{signal}\",strength=\"{strength}\""), of)
+                })
+            })
+        };
+        header(out, "threshold_limit", "gauge", "A threshold, in the unit of its signal.");
+        for (labels, of) in all() {
+            if let Some(limit) = of.limit() {
+                _ = writeln!(out, "ebb_threshold_limit{{{labels}}} {limit}");
+            }
+        }
+        header(out, "threshold_state", "gauge", "Where a threshold stood when last decided on.");
+        for (labels, of) in all() {
+            let Some(at) = of.state() else { continue };
+            for (n, state) in STATES.iter().enumerate() {
+                let is_it = u8::from(n == at);
+                _ = writeln!(out, "ebb_threshold_state{{{labels},state=\"{state}\"}} {is_it}");
+            }
+        }
+        let mut when = |name, help, when: fn(&OfThreshold) -> Option<u64>| {
+            timestamps(out, name, help, all().map(|(labels, of)| (labels, when(of))));
+        };
+        when(
+            "threshold_evaluated",
+            "When a threshold was last decided on.",
+            OfThreshold::evaluated,
+        );
+        when("threshold_met", "When a threshold was last met.", OfThreshold::met);
+        when(
+            "threshold_acted",
+            "When somebody was last evicted for a threshold.",
+            OfThreshold::acted_at,
+        );
+    }
+
+    fn write_decided(&self, out: &mut String) {
+        header(
+            out,
+            "evictions_decided",
+            "counter",
+            "Decisions to evict a workload, by what was short.",
+        );
+        let short = Signal::ALL.iter().map(|signal| signal.name()).chain([MEMORY_PRESSURE]);
+        for (signal, decided) in short.zip(&self.decided_on) {
+            let count = decided.get();
+            _ = writeln!(out, "ebb_evictions_decided_total{{signal=\"{signal}\"}} {count}");
         }
     }
 }
@@ -146,6 +232,27 @@ fn header(out: &mut String, name: &str, kind: &str, help: &str) {
         _ = writeln!(out, "# UNIT ebb_{name} seconds");
     }
     _ = writeln!(out, "# HELP ebb_{name} {help}");
+}
+
+/// Times in seconds since the Unix epoch, of milliseconds; what is not known is left out.
+fn timestamps(
+    out: &mut String,
+    name: &str,
+    help: &str,
+    all: impl Iterator<Item = (String, Option<u64>)>,
+) {
+    let name = format!("{name}_timestamp_seconds");
+    header(out, &name, "gauge", help);
+    for (labels, at) in all {
+        if let Some(at) = at {
+            _ = writeln!(out, "ebb_{name}{{{labels}}} {}", seconds(at));
+        }
+    }
+}
+
+/// Seconds of milliseconds.
+fn seconds(milliseconds: u64) -> String {
+    format!("{}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
 }
 
 fn counters<'a>(
@@ -166,8 +273,12 @@ fn histogram(out: &mut String, name: &str, help: &str, of: &Histogram) {
     let mut count = 0;
     let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
     for (bound, more) in bounds.zip(&of.buckets) {
-        count += more.get();
-        _ = writeln!(out, "ebb_{name}_bucket{{le=\"{bound}\"}} {count}");
+        count += more.count.get();
+        _ = write!(out, "ebb_{name}_bucket{{le=\"{bound}\"}} {count}");
+        if let Some(Exemplar { incident, seconds: took, at }) = more.exemplar() {
+            _ = write!(out, " # {{incident=\"{incident}\"}} {took} {}", seconds(at.0));
+        }
+        out.push('\n');
     }
     let microseconds = of.microseconds.get();
     let (seconds, rest) = (microseconds / 1_000_000, microseconds % 1_000_000);

@@ -59,6 +59,16 @@ fn an_eviction_is_counted_and_an_agent_without_its_runtime_is_not_ready() {
     agent.wait("evicted");
     wait_for("the eviction to be counted", || metric(&address, killed) == Some(1.0));
     assert_eq!(metric(&address, "ebb_crossing_ended_seconds_count"), Some(1.0));
+    let decided = "ebb_evictions_decided_total{signal=\"memory.available\"}";
+    assert_eq!(metric(&address, decided), Some(1.0));
+    let threshold = |what: &str| {
+        let labels = "{signal=\"memory.available\",strength=\"hard\"}";
+        metric(&address, &format!("ebb_threshold_{what}{labels}"))
+    };
+    assert_eq!(threshold("limit"), Some(f64::from(100 << 20)));
+    let [evaluated, met, acted] =
+        ["evaluated", "met", "acted"].map(|what| threshold(&format!("{what}_timestamp_seconds")));
+    assert!(acted.is_some() && evaluated >= met && met >= Some(1.7e9), "{evaluated:?} {met:?}");
     let crossed = "ebb_thresholds_crossed_total{signal=\"memory.available\"}";
     assert_eq!(metric(&address, crossed), Some(1.0));
     let (_, text) = get(&address, "/metrics").unwrap();

@@ -130,6 +130,17 @@ const EVICTIONS: Row = Row {
             )],
         },
         Panel {
+            title: "Decisions to evict",
+            about: "By what was short: a signal, or the memory of a cgroup whose pressure is watched.",
+            kind: Bars,
+            unit: "short",
+            width: 8,
+            queries: &[(
+                "sum by (signal) (increase(ebb_evictions_decided_total{node=~\"$node\"}[$__interval]))",
+                "{{signal}}",
+            )],
+        },
+        Panel {
             title: "What ebb did",
             about: "Kills, signals, requests to terminate; dryRun is what it would have done.",
             kind: Bars,
@@ -156,7 +167,7 @@ const EVICTIONS: Row = Row {
             about: "Terminated; not terminated in time; not done, because they were refused or not needed any more.",
             kind: Bars,
             unit: "short",
-            width: 12,
+            width: 8,
             queries: &[
                 (
                     "sum(increase(ebb_terminations_total{node=~\"$node\"}[$__interval]))",
@@ -177,7 +188,7 @@ const EVICTIONS: Row = Row {
             about: "Those that were reported to it, and those that a disruption budget refused.",
             kind: Bars,
             unit: "short",
-            width: 12,
+            width: 8,
             queries: &[
                 (
                     "sum(increase(ebb_evictions_told_total{node=~\"$node\"}[$__interval]))",
@@ -293,8 +304,8 @@ const TROUBLE: Row = Row {
             width: 8,
             queries: &[
                 (
-                    "sum(increase(ebb_kernel_events_lost_total{node=~\"$node\"}[$__interval]))",
-                    "kernel events",
+                    "sum by (kind) (increase(ebb_kernel_events_lost_total{node=~\"$node\"}[$__interval]))",
+                    "{{kind}}",
                 ),
                 (
                     "sum(increase(ebb_records_dropped_total{node=~\"$node\"}[$__interval]))",
