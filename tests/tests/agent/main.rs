@@ -6,6 +6,7 @@ mod api;
 mod beside_kubelet;
 mod cluster;
 mod disk;
+mod documented;
 mod dry_runs;
 mod episodes;
 mod evictions;

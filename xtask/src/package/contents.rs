@@ -20,12 +20,13 @@ pub(crate) const CONFIGURATION: &str = "etc/ebb/ebb.yaml";
 pub(crate) const DOCUMENTS: &str = "usr/share/doc/ebb";
 
 /// From the repository as it is: where to, and where from.
-const COPIED: [(&str, &str); 8] = [
+const COPIED: [(&str, &str); 9] = [
     (CONFIGURATION, "deploy/ebb.yaml"),
     ("usr/lib/systemd/system/ebb.service", "deploy/systemd/ebb.service"),
     ("usr/share/doc/ebb/incidents.md", "docs/incidents.md"),
     ("usr/share/doc/ebb/operating.md", "docs/operating.md"),
     ("usr/share/doc/ebb/options.md", "docs/options.md"),
+    ("usr/share/doc/ebb/troubleshooting.md", "docs/troubleshooting.md"),
     ("usr/share/ebb/presets/desktop.yaml", "deploy/presets/desktop.yaml"),
     ("usr/share/ebb/presets/kubernetes.yaml", "deploy/presets/kubernetes.yaml"),
     ("usr/share/ebb/presets/server.yaml", "deploy/presets/server.yaml"),
