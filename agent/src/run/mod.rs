@@ -506,7 +506,9 @@ impl Agent {
                 self.count();
                 self.look(false);
             }
-            let is_urgent = !self.names.is_empty() || self.is_short_or_soon();
+            // Memory is back before who was killed has ended, and somebody waits to hear of that end: the API server.
+            let is_dying = self.state.terminations().are_dying();
+            let is_urgent = !self.names.is_empty() || is_dying || self.is_short_or_soon();
             self.precedence.settle(Boot::now(), is_urgent);
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {

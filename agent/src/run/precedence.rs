@@ -1,4 +1,4 @@
-//! Whether the loop goes before whatever is not real-time: from the moment on in which memory or another quick signal is about to run out, until what was done about it is taken in and enough is there again.
+//! Whether the loop goes before whatever is not real-time: from the moment on in which memory or another quick signal is about to run out, until what was done about it is taken in, who was killed has ended and enough is there again.
 //!
 //! A node that is short of memory is short of processor time too. In a container the loop has no more of that than its pod's share, whatever its nice value, and looked, decided and heard of a kill up to two seconds late.
 //!

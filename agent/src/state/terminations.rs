@@ -211,6 +211,12 @@ impl Terminations {
         !(self.all.is_empty() && self.evicted.is_empty())
     }
 
+    /// Whether somebody who was killed, or is just being, is still to be seen gone, or to miss the deadline.
+    #[must_use]
+    pub fn are_dying(&self) -> bool {
+        self.all.iter().any(|d| d.kill_at.is_none() && !d.stuck && !d.pretended)
+    }
+
     /// Whether somebody who was chosen for `signal` is still to be seen gone, or to miss the deadline.
     #[must_use]
     pub fn awaits(&self, signal: Signal) -> bool {
@@ -823,9 +829,9 @@ mod tests {
         let (_dir, target) = cgroup(1);
         let mut terminations = Terminations::default();
         terminations.begin(key("a"), target.clone(), Duration::from_secs(5), MEMORY);
-        assert!(terminations.take_overdue(Boot::now()).is_empty());
+        assert!(terminations.take_overdue(Boot::now()).is_empty() && !terminations.are_dying());
         let after = Boot::now().plus(Duration::from_secs(6));
         assert_eq!(terminations.take_overdue(after), [target]);
-        assert!(terminations.take_overdue(after).is_empty());
+        assert!(terminations.take_overdue(after).is_empty() && terminations.are_dying());
     }
 }
