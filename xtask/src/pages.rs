@@ -1,8 +1,8 @@
 //! `cargo xtask pages`: what ebb writes as pages, opened in a headless Chromium as a person would: in both schemes, on a desk, on a telephone and on paper.
 //!
 //! ```text
-//!  tests/incidents/*.json ─► ebb incident html ─┐
-//!  tests/cluster/shop.json ─► ebb graph ────────┴─► target/pages ─► browser (DevTools protocol) ─► look.js ─► findings
+//!  tests/incidents/**.json ─► ebb incident html ─┐
+//!  tests/cluster/shop.json ─► ebb graph ─────────┴─► target/pages ─► browser (DevTools protocol) ─► look.js ─► findings
 //! ```
 //! Chromium is Debian's package, installed by root where no Chromium is; the pages stay in `target/pages` for a person to look at.
 
@@ -100,7 +100,8 @@ fn make(dir: &Path) -> Result<Vec<PathBuf>> {
     let incidents = tests.join("incidents");
     let mut pages = Vec::new();
     let other = incidents.join("longer-grace.yaml");
-    for record in records(&incidents)? {
+    let all = [records(&incidents)?, records(&incidents.join("guests"))?].concat();
+    for record in all {
         let stem = record.file_stem().unwrap_or_default().display().to_string();
         for (suffix, extra) in [("", None), (".compared", Some(&other))] {
             let page = dir.join(format!("{stem}{suffix}.html"));

@@ -98,6 +98,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), &json!({}))?;
         }
+        browser.call("Page.setLifecycleEventsEnabled", &json!({ "enabled": true }))?;
         Ok(browser)
     }
 
@@ -131,16 +132,18 @@ impl Browser {
 
     /// Opens an address, waits until it is there, and gives the id of the request for it.
     fn open(&mut self, address: &str) -> Result<Value> {
-        let seen = self.events.len();
         let mut opened = self.call("Page.navigate", &json!({ "url": address }))?;
         if let Some(error) = opened["errorText"].as_str() {
             bail!("{address} does not open: {error}");
         }
-        if !self.events.iter().skip(seen).any(is_loaded) {
+        let request = opened["loaderId"].take();
+        // That of the page before may still come.
+        let is_loaded = |message: &Value| is_loaded(message, &request);
+        if !self.events.iter().any(is_loaded) {
             let loaded = self.wait("the page is there", is_loaded)?;
             self.events.push(loaded);
         }
-        Ok(opened["loaderId"].take())
+        Ok(request)
     }
 
     /// Has something done, and gives what came of it.
@@ -187,8 +190,12 @@ impl Drop for Browser {
     }
 }
 
-fn is_loaded(message: &Value) -> bool {
-    message["method"] == "Page.loadEventFired"
+/// Whether what was requested as `own` is there, with all that it needs.
+fn is_loaded(message: &Value, own: &Value) -> bool {
+    let params = &message["params"];
+    message["method"] == "Page.lifecycleEvent"
+        && params["name"] == "load"
+        && params["loaderId"] == *own
 }
 
 /// The address of a file. What else has to be written with per cent the browser writes so itself.
@@ -237,6 +244,17 @@ mod tests {
             json!({ "method": "Log.entryAdded", "params": { "entry": { "text": "refused" } } });
         assert_eq!(noise(&log, &own).as_deref(), Some("log: \"refused\""));
         assert_eq!(noise(&json!({ "id": 1, "result": {} }), &own), None);
+    }
+
+    #[test]
+    fn a_page_is_there_when_it_says_so_itself() {
+        let of = |name: &str, loader: &str| {
+            let params = json!({ "name": name, "loaderId": loader });
+            json!({ "method": "Page.lifecycleEvent", "params": params })
+        };
+        let is = |message: &Value| is_loaded(message, &json!("7"));
+        assert!(is(&of("load", "7")));
+        assert!(!is(&of("load", "6")) && !is(&of("init", "7")));
     }
 
     #[test]
