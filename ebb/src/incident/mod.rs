@@ -48,7 +48,7 @@ enum Command {
 /// Arguments of `ebb incident list`.
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Where `ebb run` keeps its records. Else the directory that --config names, or /etc/ebb/ebb.yaml.
+    /// Where `ebb run` keeps its records. Else the directory that --config names, or /etc/ebb/ebb.yaml, or the service's: /var/lib/ebb/incidents.
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     /// The configuration of `ebb run`, which may name the directory.
@@ -65,7 +65,7 @@ struct OneArgs {
     /// The record: a file, or the id that `ebb incident list` shows, or as much of its beginning as no other has; `latest` is the newest.
     #[arg(value_name = "FILE|ID")]
     incident: PathBuf,
-    /// Where `ebb run` keeps its records, for an ID. Else the directory that --config names, or /etc/ebb/ebb.yaml.
+    /// Where `ebb run` keeps its records, for an ID. Else the directory that --config names, or /etc/ebb/ebb.yaml, or the service's: /var/lib/ebb/incidents.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
     /// Decide each decision by this configuration as well, from what was known then, and show both.

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// The configuration of the service (deploy/systemd/ebb.service).
 const SERVICE_CONFIG: &str = "/etc/ebb/ebb.yaml";
 
+/// Where the service keeps records when that names no other place.
+const SERVICE_DIRECTORY: &str = "/var/lib/ebb/incidents";
+
 /// How many ids are named where one that was given fits several.
 const NAMED: usize = 5;
 
@@ -23,6 +26,12 @@ pub(super) struct Place(PathBuf);
 pub(super) struct Recorded {
     pub(super) file: PathBuf,
     pub(super) incident: Incident,
+}
+
+/// The directory that a configuration names.
+fn configured(file: &Path) -> Result<Option<PathBuf>, Failure> {
+    let config = Config::load(file).map_err(|errors| Failure::Input(errors.into()))?;
+    Ok(config.incidents.map(|incidents| incidents.directory))
 }
 
 impl Place {
@@ -61,24 +70,27 @@ impl Place {
     }
 
     fn of_service() -> Result<Self, Failure> {
-        let file = Path::new(SERVICE_CONFIG);
-        if !file.exists() {
-            return Err(Failure::Input(anyhow!(
-                "no directory of incidents is known: name it, as `ebb run --incidents DIR` has it, or a configuration that does (ebb.incidents.directory); there is no {SERVICE_CONFIG}"
-            )));
-        }
-        Self::configured(file)
+        Self::of_service_at(Path::new(SERVICE_CONFIG), Path::new(SERVICE_DIRECTORY))
+    }
+
+    /// The directory that the service's configuration names, else its usual one.
+    fn of_service_at(config: &Path, usual: &Path) -> Result<Self, Failure> {
+        let named = if config.exists() { configured(config)? } else { None };
+        let usual = usual.is_dir().then(|| usual.to_owned());
+        named.or(usual).map(Self).ok_or_else(|| {
+            Failure::Input(anyhow!(
+                "no directory of incidents is known: name it, as `ebb run --incidents DIR` has it, or a configuration that does (ebb.incidents.directory); {SERVICE_CONFIG} names none, and there is no {SERVICE_DIRECTORY}"
+            ))
+        })
     }
 
     fn configured(file: &Path) -> Result<Self, Failure> {
-        let config = Config::load(file).map_err(|errors| Failure::Input(errors.into()))?;
-        let incidents = config.incidents.ok_or_else(|| {
+        configured(file)?.map(Self).ok_or_else(|| {
             Failure::Input(anyhow!(
                 "{}: ebb.incidents.directory: missing; name the directory that `ebb run --incidents` has",
                 file.display()
             ))
-        })?;
-        Ok(Self(incidents.directory))
+        })
     }
 
     /// The files in it, by their names.
@@ -181,4 +193,27 @@ fn record(file: &Path) -> anyhow::Result<Incident> {
         incident.schema_version
     );
     Ok(incident)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_has_its_usual_directory_unless_its_configuration_names_another() {
+        let root = tempfile::tempdir().unwrap();
+        let [config, usual, other] =
+            ["ebb.yaml", "usual", "other"].map(|name| root.path().join(name));
+        let place = || Place::of_service_at(&config, &usual).map(|place| place.0);
+        assert!(place().is_err());
+        fs::create_dir(&usual).unwrap();
+        assert_eq!(place().ok().as_ref(), Some(&usual));
+        fs::write(&config, "evictionHard: {memory.available: 100Mi}\n").unwrap();
+        assert_eq!(place().ok().as_ref(), Some(&usual));
+        let named = format!("ebb: {{incidents: {{directory: {}}}}}\n", other.display());
+        fs::write(&config, named).unwrap();
+        assert_eq!(place().ok().as_ref(), Some(&other));
+        fs::write(&config, "evictionHard: 7\n").unwrap();
+        assert!(place().is_err(), "what is wrong with it is told");
+    }
 }
