@@ -80,20 +80,33 @@ pub trait Heartbeat: fmt::Debug + Send + Sync {
 }
 
 /// What is known of a signal.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OfSignal {
-    available: AtomicU64,
-    threshold: AtomicU64,
+    available: Known,
+    threshold: Known,
     /// Milliseconds since the Unix epoch.
-    observed: AtomicU64,
+    observed: Known,
     crossed: Counter,
 }
 
-impl Default for OfSignal {
+/// A number that may not be known, as it is not at first.
+#[derive(Debug)]
+struct Known(AtomicU64);
+
+impl Default for Known {
     fn default() -> Self {
-        let unknown = || AtomicU64::new(UNKNOWN);
-        let crossed = Counter::default();
-        Self { available: unknown(), threshold: unknown(), observed: unknown(), crossed }
+        Self(AtomicU64::new(UNKNOWN))
+    }
+}
+
+impl Known {
+    fn set(&self, value: Option<u64>) {
+        self.0.store(value.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<u64> {
+        let value = self.0.load(Ordering::Relaxed);
+        (value != UNKNOWN).then_some(value)
     }
 }
 
@@ -108,11 +121,6 @@ impl Counter {
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-fn known(of: &AtomicU64) -> Option<u64> {
-    let value = of.load(Ordering::Relaxed);
-    (value != UNKNOWN).then_some(value)
 }
 
 impl Metrics {
@@ -142,10 +150,10 @@ impl Metrics {
         threshold: Option<u64>,
     ) {
         if let Some(of) = self.signals.get(index(signal)) {
-            of.available.store(available.unwrap_or(UNKNOWN), Ordering::Relaxed);
-            of.threshold.store(threshold.unwrap_or(UNKNOWN), Ordering::Relaxed);
+            of.available.set(available);
+            of.threshold.set(threshold);
             if available.is_some() {
-                of.observed.store(at.0, Ordering::Relaxed);
+                of.observed.set(Some(at.0));
             }
         }
     }
@@ -248,7 +256,7 @@ impl Metrics {
         let strength = evict.strength.map(threshold::at);
         let of = self.thresholds.get(place).zip(strength);
         if let Some(of) = of.and_then(|(of, strength)| of.get(strength)) {
-            of.acted(at);
+            of.acted.set(Some(at.0));
         }
     }
 

@@ -3,8 +3,8 @@
 use super::histogram::{BOUNDS, Exemplar, Histogram};
 use super::threshold::{OfThreshold, STATES, STRENGTHS};
 use super::{
-    Counter, KINDS, LIMITS, LOSSES, MEMORY_PRESSURE, METHODS, Metrics, NOT_WANTED, OUTCOMES, THERE,
-    known,
+    Counter, KINDS, Known, LIMITS, LOSSES, MEMORY_PRESSURE, METHODS, Metrics, NOT_WANTED, OUTCOMES,
+    THERE,
 };
 use ebb_policy::Signal;
 use std::fmt::Write as _;
@@ -145,17 +145,17 @@ impl Metrics {
             "What is left of a signal, in its unit: bytes, inodes or task ids.",
         );
         for (signal, of) in all() {
-            if let Some(value) = known(&of.available) {
+            if let Some(value) = of.available.get() {
                 _ = writeln!(out, "ebb_signal_available{{signal=\"{signal}\"}} {value}");
             }
         }
         header(out, "signal_threshold", "gauge", "The highest threshold of a signal, in its unit.");
         for (signal, of) in all() {
-            if let Some(value) = known(&of.threshold) {
+            if let Some(value) = of.threshold.get() {
                 _ = writeln!(out, "ebb_signal_threshold{{signal=\"{signal}\"}} {value}");
             }
         }
-        let observed = all().map(|(signal, of)| (signal, known(&of.observed)));
+        let observed = all().map(|(signal, of)| (signal, of.observed.get()));
         timestamps(
             out,
             "signal_observed",
@@ -163,7 +163,7 @@ impl Metrics {
             observed.map(|(signal, at)| (format!("signal=\"{signal}\""), at)),
         );
         header(out, "thresholds_crossed", "counter", "Times that a threshold was crossed.");
-        for (signal, of) in all().filter(|(_, of)| known(&of.threshold).is_some()) {
+        for (signal, of) in all().filter(|(_, of)| of.threshold.get().is_some()) {
             _ = writeln!(
                 out,
                 "ebb_thresholds_crossed_total{{signal=\"{signal}\"}} {}",
@@ -183,32 +183,24 @@ impl Metrics {
         };
         header(out, "threshold_limit", "gauge", "A threshold, in the unit of its signal.");
         for (labels, of) in all() {
-            if let Some(limit) = of.limit() {
+            if let Some(limit) = of.limit.get() {
                 _ = writeln!(out, "ebb_threshold_limit{{{labels}}} {limit}");
             }
         }
         header(out, "threshold_state", "gauge", "Where a threshold stood when last decided on.");
         for (labels, of) in all() {
-            let Some(at) = of.state() else { continue };
-            for (n, state) in STATES.iter().enumerate() {
+            let Some(at) = of.state.get() else { continue };
+            for (n, state) in (0..).zip(STATES) {
                 let is_it = u8::from(n == at);
                 _ = writeln!(out, "ebb_threshold_state{{{labels},state=\"{state}\"}} {is_it}");
             }
         }
-        let mut when = |name, help, when: fn(&OfThreshold) -> Option<u64>| {
-            timestamps(out, name, help, all().map(|(labels, of)| (labels, when(of))));
+        let mut when = |name, help, when: fn(&OfThreshold) -> &Known| {
+            timestamps(out, name, help, all().map(|(labels, of)| (labels, when(of).get())));
         };
-        when(
-            "threshold_evaluated",
-            "When a threshold was last decided on.",
-            OfThreshold::evaluated,
-        );
-        when("threshold_met", "When a threshold was last met.", OfThreshold::met);
-        when(
-            "threshold_acted",
-            "When somebody was last evicted for a threshold.",
-            OfThreshold::acted_at,
-        );
+        when("threshold_evaluated", "When a threshold was last decided on.", |of| &of.evaluated);
+        when("threshold_met", "When a threshold was last met.", |of| &of.met);
+        when("threshold_acted", "When somebody was last evicted for a threshold.", |of| &of.acted);
     }
 
     fn write_decided(&self, out: &mut String) {

@@ -1,9 +1,8 @@
 //! Each threshold: its limit, where it stands, and when it was last decided on, met and acted on.
 
-use super::{UNKNOWN, known};
+use super::Known;
 use ebb_policy::plan::{Strength, ThresholdState, ThresholdStatus};
 use ebb_policy::{Signal, Time};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a threshold may stand, as the label `state` has it.
 pub(super) const STATES: [&str; 6] = ["unobserved", "clear", "grace", "stale", "met", "inert"];
@@ -14,34 +13,21 @@ pub(super) const STRENGTHS: [&str; 2] = ["hard", "soft"];
 pub(super) type OfSignal = [OfThreshold; STRENGTHS.len()];
 
 /// A threshold; all of it is unknown where there is none.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OfThreshold {
-    limit: AtomicU64,
-    state: AtomicU64,
+    pub(super) limit: Known,
+    /// Its place in [`STATES`].
+    pub(super) state: Known,
     /// Milliseconds since the Unix epoch, as those below.
-    evaluated: AtomicU64,
-    met: AtomicU64,
-    acted: AtomicU64,
-}
-
-impl Default for OfThreshold {
-    fn default() -> Self {
-        let unknown = || AtomicU64::new(UNKNOWN);
-        Self {
-            limit: unknown(),
-            state: unknown(),
-            evaluated: unknown(),
-            met: unknown(),
-            acted: unknown(),
-        }
-    }
+    pub(super) evaluated: Known,
+    pub(super) met: Known,
+    pub(super) acted: Known,
 }
 
 impl OfThreshold {
     /// Takes in where it stood at `at`.
     fn take(&self, at: Time, status: &ThresholdStatus) {
-        let limit = status.threshold.and_then(|limit| u64::try_from(limit.ceil()).ok());
-        self.limit.store(limit.unwrap_or(UNKNOWN), Ordering::Relaxed);
+        self.limit.set(status.threshold.and_then(|limit| u64::try_from(limit.ceil()).ok()));
         let (state, is_evaluated, is_met) = match status.state {
             ThresholdState::Unobserved => (0, false, false),
             ThresholdState::Clear => (1, true, false),
@@ -50,10 +36,10 @@ impl OfThreshold {
             ThresholdState::Met => (4, true, true),
             ThresholdState::Inert => (5, true, false),
         };
-        self.state.store(state, Ordering::Relaxed);
+        self.state.set(Some(state));
         for (is_so, when) in [(is_evaluated, &self.evaluated), (is_met, &self.met)] {
             if is_so {
-                when.store(at.0, Ordering::Relaxed);
+                when.set(Some(at.0));
             }
         }
     }
@@ -61,34 +47,8 @@ impl OfThreshold {
     /// There is no such threshold any more. When it was acted on stays true.
     fn forget(&self) {
         for what in [&self.limit, &self.state, &self.evaluated, &self.met] {
-            what.store(UNKNOWN, Ordering::Relaxed);
+            what.set(None);
         }
-    }
-
-    /// Somebody is evicted for it.
-    pub(super) fn acted(&self, at: Time) {
-        self.acted.store(at.0, Ordering::Relaxed);
-    }
-
-    pub(super) fn limit(&self) -> Option<u64> {
-        known(&self.limit)
-    }
-
-    /// Its place in [`STATES`]; `None` where there is no such threshold.
-    pub(super) fn state(&self) -> Option<usize> {
-        known(&self.state).and_then(|at| usize::try_from(at).ok())
-    }
-
-    pub(super) fn evaluated(&self) -> Option<u64> {
-        known(&self.evaluated)
-    }
-
-    pub(super) fn met(&self) -> Option<u64> {
-        known(&self.met)
-    }
-
-    pub(super) fn acted_at(&self) -> Option<u64> {
-        known(&self.acted)
     }
 }
 
