@@ -22,15 +22,32 @@ const LARGEST: u64 = 500 * 1024;
 const WRONG: &str = "<!DOCTYPE html><meta charset=utf-8><title>wrong</title><style>body{background:#fff;color:#000}p{color:#aaa;width:3000px}</style>\
 <script>console.log('said')</script><img src='http://127.0.0.1:1/asked.png' alt=''>";
 
+/// The size of letters that a browser begins with, pixels.
+const LETTERS: u32 = 16;
+
 /// How a page is looked at.
-const VIEWS: [View; 5] = [
-    View { name: "light", media: "screen", scheme: "light", width: 1280 },
-    View { name: "dark", media: "screen", scheme: "dark", width: 1280 },
-    View { name: "narrow", media: "screen", scheme: "light", width: 390 },
+const VIEWS: [View; 6] = [
+    View { name: "light", media: "screen", scheme: "light", width: 1280, letters: LETTERS },
+    View { name: "dark", media: "screen", scheme: "dark", width: 1280, letters: LETTERS },
+    View { name: "narrow", media: "screen", scheme: "light", width: 390, letters: LETTERS },
+    // Some fonts are as wide; which there are differs between machines.
+    View {
+        name: "narrow, large letters",
+        media: "screen",
+        scheme: "light",
+        width: 390,
+        letters: 22,
+    },
     // A4 between its margins.
-    View { name: "printed", media: "print", scheme: "light", width: 688 },
+    View { name: "printed", media: "print", scheme: "light", width: 688, letters: LETTERS },
     // Whoever prints from a dark desk has white paper all the same.
-    View { name: "printed from dark", media: "print", scheme: "dark", width: 688 },
+    View {
+        name: "printed from dark",
+        media: "print",
+        scheme: "dark",
+        width: 688,
+        letters: LETTERS,
+    },
 ];
 
 /// Options of `cargo xtask pages`.
@@ -99,7 +116,12 @@ fn make(dir: &Path) -> Result<Vec<PathBuf>> {
     let tests = sh::root().join("tests");
     let incidents = tests.join("incidents");
     let mut pages = Vec::new();
-    let other = incidents.join("longer-grace.yaml");
+    // A page names it by its path, which may be long.
+    let long = dir.join("a-directory-whose-name-is-wider-than-a-telephone-and-has-a-space in-it");
+    fs::create_dir(&long).with_context(|| format!("cannot create {}", long.display()))?;
+    let other = long.join("longer-grace.yaml");
+    let from = incidents.join("longer-grace.yaml");
+    fs::copy(&from, &other).with_context(|| format!("cannot copy {}", from.display()))?;
     let all = [records(&incidents)?, records(&incidents.join("guests"))?].concat();
     for record in all {
         let stem = record.file_stem().unwrap_or_default().display().to_string();

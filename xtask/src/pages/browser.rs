@@ -29,6 +29,8 @@ pub(super) struct View {
     pub(super) scheme: &'static str,
     /// Of the window, in pixels.
     pub(super) width: u32,
+    /// What the person has set as the size of letters, pixels.
+    pub(super) letters: u32,
 }
 
 /// What was seen.
@@ -112,6 +114,8 @@ impl Browser {
         let size =
             json!({ "width": view.width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size)?;
+        let letters = json!({ "fontSizes": { "standard": view.letters, "fixed": view.letters } });
+        self.call("Page.setFontSizes", &letters)?;
         // What the page before still has to say comes before that of an empty one.
         self.open("about:blank")?;
         self.events.clear();

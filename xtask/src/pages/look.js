@@ -51,6 +51,18 @@
     }
   }
   const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth > clientWidth) findings.push(`it is ${scrollWidth} pixels wide in a window of ${clientWidth}`);
+  if (scrollWidth > clientWidth) {
+    const right = (text) => {
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      return range.getBoundingClientRect().right;
+    };
+    const all = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    let what = "";
+    for (let text = all.nextNode(); text && !what; text = all.nextNode()) {
+      if (!text.parentElement.closest(".scroll,pre") && right(text) > clientWidth) what = `, for "${text.data.trim().slice(0, 80)}"`;
+    }
+    findings.push(`it is ${scrollWidth} pixels wide in a window of ${clientWidth}${what}`);
+  }
   return { texts, findings };
 })()

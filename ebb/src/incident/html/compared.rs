@@ -51,8 +51,8 @@ fn both(story: &Story<'_>, other: &Other, main: Option<usize>, rows: usize) -> M
         @if let Some((nth, then, now)) = sides {
             h3 { "Decision " (nth + 1) ", side by side" }
             div.sides {
-                (side("Recorded", &then.plan, rows))
-                (side(&format!("With {}", other.name), &now.plan, rows))
+                (side(&html! { "Recorded" }, &then.plan, rows))
+                (side(&html! { "With " (name(&other.name)) }, &now.plan, rows))
             }
             @if !now.differences.is_empty() {
                 h4 { "Where the plans differ" }
@@ -63,12 +63,12 @@ fn both(story: &Story<'_>, other: &Other, main: Option<usize>, rows: usize) -> M
     }
 }
 
-fn side(title: &str, plan: &Plan, rows: usize) -> Markup {
+fn side(title: &Markup, plan: &Plan, rows: usize) -> Markup {
     let all = ranking(plan);
     let shown = SHOWN.min(rows);
     html! {
         div {
-            h4 { (said(title)) }
+            h4 { (title) }
             p { (said(&short(plan))) "." }
             ul.members { @for [what, kind, value, left, state] in plan.thresholds.iter().filter(|of| is_near(of.state)).map(threshold) {
                 li { (said(&format!("{what} {value} ({kind}): {left} left, {state}"))) }
