@@ -25,6 +25,7 @@ mod page;
 mod plan;
 mod pods;
 mod rank;
+mod records;
 mod replay;
 mod run;
 mod runtime;

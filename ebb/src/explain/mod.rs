@@ -1,10 +1,11 @@
-//! `ebb explain`: why an object of a cluster is still there; of a pod, a cgroup or an image, on its node, why it is safe, goes next or was evicted.
+//! `ebb explain`: why an object of a cluster is still there; of a pod, a cgroup or an image, on its node, why it is safe, goes next or was evicted; of an eviction, all of it.
 //!
 //! ```text
 //!  KIND/NAME ───────────────────────────────► cluster: what holds the object, what releases it
 //!  pod/NAME, cgroup/PATH ─┬─ one look ──────► live:    safe · its place for each signal · whether it goes next (what_if)
 //!                         └─ incident files ► past:    was evicted: when, why, what was known, how it ended
 //!  image/REF ───────────────────────────────► image:   why it stays or when it goes, who uses it
+//!  eviction/ID ────────────── a record ─────► incident: from the crossing to the relief
 //! ```
 
 mod asked;
@@ -19,13 +20,14 @@ use super::cluster::{self, Target};
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::Output;
+use super::records::Place;
 use super::runtime::{RuntimeArgs, Sight};
-use super::{Failure, event_loop, json, snapshot, warn};
+use super::{Failure, event_loop, incident, json, snapshot, warn};
 use anyhow::{Context as _, anyhow};
 use asked::{Asked, PodCgroups};
 use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::NodePod;
-use ebb_agent::config::{Config, Incidents, Mode};
+use ebb_agent::config::{Config, Mode};
 use ebb_node_api::Look;
 use ebb_policy::snapshot::Workload;
 use ebb_policy::{History, Snapshot};
@@ -33,7 +35,7 @@ use live::Live;
 use past::{Past, Untold};
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What can be asked about, after the options.
@@ -42,7 +44,8 @@ Examples:
   ebb explain deployment/web -n shop             what holds an object of the cluster
   ebb explain pod/web-0 -n shop --kubernetes     a pod, from its node beside its kubelet
   ebb explain cgroup/system.slice/web.service    the workload that a cgroup is or lies in
-  ebb explain image/nginx:1.29                   an image: a name with a tag or digest, or an id (6 characters or more)";
+  ebb explain image/nginx:1.29                   an image: a name with a tag or digest, or an id (6 characters or more)
+  ebb explain eviction/latest                    an eviction: the id that `ebb incident list` shows, or its beginning";
 
 /// Arguments of `ebb explain`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +65,7 @@ pub(super) struct Args {
     /// The name of this Node in the cluster; without it, that in $NODE_NAME. Implies --kubernetes.
     #[arg(long, value_name = "NAME", conflicts_with = "from")]
     node_name: Option<String>,
-    /// Where `ebb run` keeps its records of incidents: they tell whether a workload was evicted, and why. Else the directory that the configuration names.
+    /// Where `ebb run` keeps its records of incidents: they tell whether a workload was evicted, and why. Else the directory that --config names, or /etc/ebb/ebb.yaml, or the service's: /var/lib/ebb/incidents.
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     incidents: Option<PathBuf>,
     /// Form of the answer; as JSON one object.
@@ -104,13 +107,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(reference) = args.target.on_node("image") {
         return image(args, reference);
     }
+    if let Some(id) = args.target.on_node("eviction") {
+        return eviction(args, id);
+    }
     match Asked::of(&args.target) {
         Some(asked @ Asked::Cgroup(_)) => on_node(args, &asked),
         Some(asked) if is_meant || args.target.is_live() && is_in_daemon_set() => {
             on_node(args, &asked)
         }
         _ if is_meant => Err(Failure::Input(anyhow!(
-            "{}: from its node only a pod, a cgroup or an image is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config and --cri for what holds another object",
+            "{}: from its node only a pod, a cgroup, an image or an eviction is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config and --cri for what holds another object",
             args.target.object()
         ))),
         _ => cluster::explain::run(&args.target, args.output),
@@ -135,6 +141,19 @@ fn image(args: &Args, reference: &str) -> Result<(), Failure> {
         image::explain(&sight, reference, args.output).await
     })?;
     print(&answer)
+}
+
+/// An eviction is what was recorded of it: nothing is looked at.
+fn eviction(args: &Args, id: &str) -> Result<(), Failure> {
+    let is_misplaced = args.kubernetes || args.node_name.is_some() || args.runtime.is_named();
+    if id.is_empty() || is_misplaced {
+        return Err(Failure::Input(anyhow!(
+            "eviction/{id}: give the id of a record, as `ebb incident list` shows it, or `latest`; leave out --kubernetes, --node-name and --cri"
+        )));
+    }
+    let config = args.config.is_given().then(|| args.config.load()).transpose()?;
+    let place = || Place::known(args.incidents.as_deref(), config.as_ref());
+    print(&incident::explain(Path::new(id), place, args.output)?)
 }
 
 fn print(shown: &str) -> Result<(), Failure> {
@@ -164,9 +183,13 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
             "no configuration is named (-c FILE): thresholds and protection are the defaults",
         );
     }
+    let loaded;
     let configured = match &seen {
-        Some(seen) => seen.config.incidents.clone(),
-        None => config.load_for(true)?.incidents,
+        Some(seen) => &seen.config,
+        None => {
+            loaded = config.load_for(true)?;
+            &loaded
+        }
     };
     let workload = seen.as_ref().and_then(|seen| asked.find(&seen.snapshot, &seen.pod_cgroups));
     // A cgroup of a pod goes with the whole pod, which is what is recorded.
@@ -265,22 +288,10 @@ fn gaps(look: Option<&Look>) -> Vec<String> {
     pods.into_iter().chain(budgets).collect()
 }
 
-/// The records in the directory that was named, else in the configuration's; `None` where there is none.
-fn past(
-    args: &Args,
-    configured: Option<Incidents>,
-    names: &[&str],
-) -> Result<Option<Past>, Failure> {
-    let configured = configured.map(|incidents| incidents.directory);
-    let Some(directory) = args.incidents.as_ref().or(configured.as_ref()) else {
-        warn(
-            "note",
-            "no records of incidents are known: name their directory with --incidents DIR, as `ebb run` has it",
-        );
-        return Ok(None);
-    };
-    let past = match past::read(directory, names) {
-        // Nobody has asked for them.
+/// What is recorded of a workload; `None`, and a note, where no records are known that anybody has asked for.
+fn past(args: &Args, configured: &Config, names: &[&str]) -> Result<Option<Past>, Failure> {
+    let place = Place::known(args.incidents.as_deref(), Some(configured));
+    let past = match place.and_then(|place| past::read(&place, names)) {
         Err(Failure::Input(error)) if args.incidents.is_none() => {
             warn("note", &format!("{error:#}"));
             return Ok(None);

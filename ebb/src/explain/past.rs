@@ -1,17 +1,16 @@
 //! A workload in what was recorded: in which incidents it was decided on, what was known of it then, and how that ended.
 
-use crate::{Failure, json};
-use anyhow::{Context as _, anyhow};
+use crate::Failure;
+use crate::records::{self, Place, Recorded};
+use anyhow::Context as _;
 use ebb_agent::cluster::Eviction;
 use ebb_agent::store::OutboxFile;
 use ebb_journal::Moment;
-use ebb_journal::incident::{Decision, Incident, SCHEMA_VERSION};
+use ebb_journal::incident::{Decision, Incident};
 use ebb_policy::Signal;
 use ebb_policy::plan::{Evict, Handled, Ranked, SkipReason, Subject};
 use ebb_policy::snapshot::{Stats, WorkloadKey};
 use serde::Serialize;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is recorded of a workload.
@@ -68,26 +67,21 @@ pub(super) struct Untold {
 /// Reads what was recorded of a workload by one of these names.
 ///
 /// # Errors
-/// The directory that was named cannot be read.
-pub(super) fn read(directory: &Path, names: &[&str]) -> Result<Past, Failure> {
+/// The directory cannot be read.
+pub(super) fn read(place: &Place, names: &[&str]) -> Result<Past, Failure> {
+    let (recorded, unreadable) = records::all(place)?;
     let mut past = Past {
-        directory: directory.to_owned(),
-        records: 0,
-        unreadable: Vec::new(),
+        directory: place.directory().to_owned(),
+        records: recorded.len(),
+        unreadable,
         incidents: Vec::new(),
     };
-    for file in files(directory).map_err(|error| unusable(directory, error))? {
-        match record(&file) {
-            Ok(incident) => {
-                past.records += 1;
-                let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let name = names
-                    .iter()
-                    .find(|name| incident.decisions.iter().any(|d| key(d, name).is_some()));
-                past.incidents.extend(name.and_then(|name| find(incident, file, name)));
-            }
-            Err(error) => past.unreadable.push(format!("{error:#}")),
-        }
+    for Recorded { file, incident } in recorded {
+        let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let knows =
+            |name: &&&str| incident.decisions.iter().any(|decision| key(decision, name).is_some());
+        let name = names.iter().find(knows);
+        past.incidents.extend(name.and_then(|name| find(incident, file, name)));
     }
     past.incidents.sort_by_key(|found| std::cmp::Reverse(found.decided_at));
     Ok(past)
@@ -100,34 +94,6 @@ pub(super) fn untold(state: &Path, name: &str) -> anyhow::Result<Vec<Untold>> {
     })?;
     let own = waiting.into_iter().filter(|e| format!("{}/{}", e.namespace, e.name) == name);
     Ok(own.map(|e| Untold { uid: e.uid, decided_at: e.at, message: e.message }).collect())
-}
-
-fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
-    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    Ok(files)
-}
-
-fn unusable(directory: &Path, error: io::Error) -> Failure {
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => "; name the directory that `ebb run --incidents` has",
-        io::ErrorKind::PermissionDenied => "; it takes the rights of whoever runs ebb",
-        _ => "",
-    };
-    Failure::Input(anyhow!("incidents in {}: {error}{hint}", directory.display()))
-}
-
-fn record(file: &Path) -> anyhow::Result<Incident> {
-    let incident: Incident = json::read(file)?;
-    anyhow::ensure!(
-        incident.schema_version == SCHEMA_VERSION,
-        "{}: schemaVersion = {}: this ebb reads version {SCHEMA_VERSION}",
-        file.display(),
-        incident.schema_version
-    );
-    Ok(incident)
 }
 
 /// The decision of an incident that matters most for a workload: the one that evicted it, else the first that knew it.

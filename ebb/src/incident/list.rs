@@ -1,7 +1,7 @@
 //! Incidents as lines: when, what was short, who went and how soon, and how it ended.
 
-use super::records::Recorded;
 use super::story::{Outcome, Story, moment, ms};
+use crate::records::Recorded;
 use crate::runtime::table;
 use ebb_journal::text::plain;
 use serde::Serialize;

@@ -4,7 +4,7 @@
 //!  records (files) ─► story (when, who, how it ended) · decision (figures, ranking, skipped) · again (another configuration)
 //!                        ├─► list: a line each      ├─► text: for a terminal      └─► html ─► page_file: written whole or not at all
 //! ```
-//! Everything but `records` and `page_file` is pure, so the same record is the same page.
+//! Everything but `page_file` is pure, so the same record is the same page.
 //! What a record says is never trusted: names reach people through [`text::plain`](ebb_journal::text::plain), and markup through a library that escapes.
 
 mod again;
@@ -12,18 +12,17 @@ mod decision;
 mod html;
 mod list;
 mod page_file;
-mod records;
 mod story;
 mod text;
 
 use super::configured::ConfigArgs;
 use super::plan::Output;
+use super::records::{self, Place, Recorded};
 use super::{Failure, json};
 use again::Again;
 use anyhow::Context as _;
 use ebb_agent::config::Config;
 use ebb_journal::incident::Incident;
-use records::{Place, Recorded};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use story::Story;
@@ -141,7 +140,7 @@ impl OneArgs {
         let config = ConfigArgs::of(self.config.clone(), self.kubelet_config.clone());
         let other = config.is_given().then(|| config.load()).transpose()?;
         let recorded = records::one(&self.incident, || {
-            Place::of_one(self.incidents.as_deref(), other.as_ref())
+            Place::known(self.incidents.as_deref(), other.as_ref())
         })?;
         let other = config.file().zip(other.as_ref());
         let again = Again::of(
@@ -152,9 +151,28 @@ impl OneArgs {
     }
 }
 
+/// What `ebb explain eviction/ID` says: the incident from the crossing to the relief, or its record.
+///
+/// # Errors
+/// There is no such record, or it is wrong.
+pub(super) fn explain(
+    named: &Path,
+    place: impl FnOnce() -> Result<Place, Failure>,
+    output: Output,
+) -> Result<String, Failure> {
+    let recorded = records::one(named, place)?;
+    match output {
+        Output::Json => Ok(json::pretty(&recorded.incident)? + "\n"),
+        Output::Text => {
+            let again = Again::of(&recorded.incident, None);
+            Ok(text::describe(&Story::of(&recorded.incident), &again))
+        }
+    }
+}
+
 /// Reads one record for another command: a file, or one of the service's by its id. Returns its id with it.
 pub(super) fn recorded(named: &Path) -> Result<(String, Incident), Failure> {
-    let recorded = records::one(named, || Place::of_one(None, None))?;
+    let recorded = records::one(named, || Place::known(None, None))?;
     let id = Story::of(&recorded.incident).id;
     Ok((id, recorded.incident))
 }

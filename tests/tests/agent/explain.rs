@@ -194,6 +194,31 @@ fn an_eviction_is_explained_from_its_record_with_its_grounds_and_how_it_was_told
     let (code, text) = alone("pod/other");
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("pod ns/other: it is not among the records of incidents (1)"), "{text}");
+    // By itself, from the crossing to the relief.
+    let eviction = |id: &str, extra: &[&str]| {
+        let object = format!("eviction/{id}");
+        let args = [&["explain", &object, "--incidents", dir], extra].concat();
+        said(&ebb().args(args).env_remove("NODE_NAME").output().unwrap())
+    };
+    let (code, text) = eviction("latest", &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let words = ["threshold crossed\n", "killed  ns/hog\n", "back above the threshold"];
+    for word in words.into_iter().chain(["1. ns/hog  (evicted)", "decided again by ebb"]) {
+        assert!(text.contains(word), "without {word:?}: {text}");
+    }
+    let file = found["past"]["incidents"][0]["incident"].as_str().unwrap();
+    assert_eq!(eviction(file.strip_suffix(".json").unwrap(), &[]).1, text);
+    let (_, record) = eviction("latest", &["-o", "json"]);
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert_eq!(record["decisions"][0]["plan"]["ranking"][0]["workload"]["name"], "ns/hog");
+    for (id, extra, word) in [
+        ("9", &[][..], "no such record in"),
+        ("", &[], "give the id of a record"),
+        ("latest", &["--cri", "none"], "leave out --kubernetes, --node-name and --cri"),
+    ] {
+        let (code, text) = eviction(id, extra);
+        assert!(code == Some(2) && text.contains(word), "{id}: {text}");
+    }
     // One that is no record is named, and the others are read.
     std::fs::write(incidents.join("0-bad.json"), "{").unwrap();
     let (code, text) = alone("pod/hog");
@@ -243,7 +268,9 @@ fn what_cannot_be_explained_is_refused_in_words_that_say_what_to_do() {
         (
             "deployment/web",
             &[],
-            &["deployment/web: from its node only a pod, a cgroup or an image is explained"],
+            &[
+                "deployment/web: from its node only a pod, a cgroup, an image or an eviction is explained",
+            ],
         ),
     ];
     for (pod, extra, words) in cases {
@@ -271,10 +298,7 @@ fn without_rights_a_pod_is_explained_by_what_the_runtime_tells_and_that_is_said(
         said(&place.lab.run(&["explain", "pod/hog", "-n", "ns", "-c", &place.config]));
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("note: the API server is not asked (--kubernetes)"), "{text}");
-    assert!(
-        text.contains("note: no records of incidents are known: name their directory"),
-        "{text}"
-    );
+    assert!(text.contains("note: no directory of incidents is known: name it"), "{text}");
 }
 
 /// In the DaemonSet the Node's name is in the environment; a saved cluster is asked for there all the same.

@@ -1,6 +1,6 @@
-//! Where records of incidents are, and reading them: the one place here that reads files.
+//! Where records of incidents are, and reading them, for every command that shows one.
 
-use crate::{Failure, json};
+use super::{Failure, json};
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_agent::config::Config;
 use ebb_journal::incident::{Incident, SCHEMA_VERSION};
@@ -49,19 +49,18 @@ impl Place {
         }
     }
 
-    /// The same for one incident, whose configuration has been read.
+    /// The directory that was named, else that of a configuration that has been read, else the service's.
     ///
     /// # Errors
-    /// No configuration names one.
-    pub(super) fn of_one(
+    /// There is none.
+    pub(super) fn known(
         directory: Option<&Path>,
         config: Option<&Config>,
     ) -> Result<Self, Failure> {
-        let configured = config.and_then(|config| config.incidents.as_ref());
-        match (directory, configured) {
-            (Some(directory), _) => Ok(Self(directory.to_owned())),
-            (None, Some(incidents)) => Ok(Self(incidents.directory.clone())),
-            (None, None) => Self::of_service(),
+        let configured = || Some(&config?.incidents.as_ref()?.directory);
+        match directory.or_else(|| configured().map(PathBuf::as_path)) {
+            Some(directory) => Ok(Self(directory.to_owned())),
+            None => Self::of_service(),
         }
     }
 
