@@ -5,11 +5,12 @@
 use crate::{alone, dashboards, debs, sh};
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SUITE: &str = "trixie";
 const PROMTOOL: &str = "promtool";
+const PROMETHEUS: &str = "prometheus";
 /// Rules, and the cases that each file of them is tested by.
 const RULES: [(&str, &str); 2] = [
     ("deploy/kustomize/controller-alerts/rules.yaml", include_str!("alerts/controller.yaml")),
@@ -22,6 +23,11 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> Result<()> {
     check()
+}
+
+/// The program of Prometheus itself, for the tests that it has a part in.
+pub(crate) fn prometheus() -> Result<PathBuf> {
+    debs::program(SUITE, PROMETHEUS).context("cannot get Debian's Prometheus")
 }
 
 /// What the check runs.

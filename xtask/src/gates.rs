@@ -113,6 +113,8 @@ fn lints() -> Result<()> {
         "clippy",
         "--workspace",
         "--all-targets",
+        "--features",
+        "ebb-tests/prometheus",
         "--quiet",
         "--",
         "-D",

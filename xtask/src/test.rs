@@ -86,5 +86,7 @@ fn host_tests() -> Result<()> {
     cargo.current_dir(sh::root());
     cargo.env(seed::VARIABLE, &seed).env("PROPTEST_RNG_SEED", &seed);
     cargo.env("RUST_TEST_THREADS", threads.to_string());
-    sh::run(cargo.args(["test", "--workspace", "--quiet", "--no-fail-fast"]))
+    cargo.env("EBB_PROMETHEUS", alerts::prometheus()?);
+    cargo.args(["test", "--workspace", "--features", "ebb-tests/prometheus"]);
+    sh::run(cargo.args(["--quiet", "--no-fail-fast"]))
 }

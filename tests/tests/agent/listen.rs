@@ -9,13 +9,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 /// An address where nobody listens. Somebody may take it before ebb does; then ebb says so and the test fails.
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 /// Status and body; `None` while nobody listens.
-fn get(address: &str, path: &str) -> Option<(u16, String)> {
+pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: ebb\r\n\r\n").ok()?;
     let mut answer = String::new();
@@ -32,11 +32,16 @@ fn metric(address: &str, name: &str) -> Option<f64> {
 
 /// An agent that is asked at this address, and a pod to be evicted.
 fn listening() -> (Lab, Pod, String, Agent) {
+    listening_by(CONFIG)
+}
+
+/// The same, with this configuration.
+pub(crate) fn listening_by(config: &str) -> (Lab, Pod, String, Agent) {
     let mut lab = Lab::new(Flavour::Containerd2);
     let image = lab.world().add_image("app:1", &[("base", 10)]);
     let hog = lab.pod("hog", &image, 1500);
     let (address, file) = (free_address(), lab.dir("state").join("config.yaml"));
-    std::fs::write(&file, CONFIG).unwrap();
+    std::fs::write(&file, config).unwrap();
     let mut agent = lab.start(&file, &["--enforce", "--listen", &address]);
     agent.wait("inventory");
     (lab, hog, address, agent)

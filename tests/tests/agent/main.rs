@@ -22,6 +22,8 @@ mod memory_pressure;
 mod one_node;
 mod people;
 mod pods;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod reloading;
 mod restarts;
 mod service;
