@@ -140,7 +140,12 @@ fn places<'a>(known: &Known<'a>) -> BTreeMap<&'a WorkloadKey, Placed> {
     let placed = |(place, (ranked, next)): (usize, (&&'a Ranked, Option<&'a Ranked>))| {
         let place = u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1);
         let ranked = *ranked;
-        (&ranked.workload, Placed { place, reason: before(ranked, next), keys: rank_keys(ranked) })
+        let reason = match next {
+            Some(next) => before(ranked, next),
+            None if place == 1 => "the only candidate".to_owned(),
+            None => "last of the candidates".to_owned(),
+        };
+        (&ranked.workload, Placed { place, reason, keys: rank_keys(ranked) })
     };
     let mut places: BTreeMap<_, _> = candidates.iter().zip(nexts).enumerate().map(placed).collect();
     for ranked in known.ranking {
@@ -151,12 +156,11 @@ fn places<'a>(known: &Known<'a>) -> BTreeMap<&'a WorkloadKey, Placed> {
 }
 
 /// The key that placed one before the next, in words.
-fn before(ranked: &Ranked, next: Option<&Ranked>) -> String {
+fn before(ranked: &Ranked, next: &Ranked) -> String {
     let in_words = |key: &RankKey| {
         let alone = Ranked { keys: vec![*key], ..ranked.clone() };
         rank_keys(&alone)
     };
-    let Some(next) = next else { return "last of the candidates".to_owned() };
     match decided_by(ranked, next) {
         Some(key) => in_words(key),
         None => "equal to the next in every key".to_owned(),
@@ -296,7 +300,7 @@ mod tests {
         let large = snapshot.workloads[2].key.clone();
         skipped.insert(small, SkipReason::NothingToGain);
         let expected = [
-            line("/large", Some(1), Standing::Victim, "evicted: last of the candidates"),
+            line("/large", Some(1), Standing::Victim, "evicted: the only candidate"),
             protected,
             line("/small", None, Standing::Spared, "uses nothing of what is short"),
         ];

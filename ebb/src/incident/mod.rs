@@ -151,6 +151,11 @@ impl OneArgs {
     }
 }
 
+/// Whether nobody was touched in it.
+pub(super) fn is_dry_run(incident: &Incident) -> bool {
+    Story::of(incident).ask.is_some_and(story::Act::is_dry_run)
+}
+
 /// What `ebb explain eviction/ID` says: the incident from the crossing to the relief, or its record.
 ///
 /// # Errors

@@ -91,7 +91,7 @@ pub(super) struct Step {
 pub(super) enum Update {
     Picture(Box<Picture>),
     Record(String),
-    /// The agent is gone since then (milliseconds since the Unix epoch): why.
+    /// The agent does not answer since then (milliseconds since the Unix epoch): why.
     Lost(u64, String),
 }
 
@@ -173,10 +173,12 @@ impl Model {
         match (update, &mut self.origin) {
             (Update::Picture(picture), Origin::Agent(link)) => {
                 *link = Link::Up;
+                let selected = self.selected_key();
                 self.latest = *picture;
+                self.follow(selected.as_ref());
             }
             (Update::Lost(at, why), Origin::Agent(link)) => {
-                // It is gone since it was first missed.
+                // Since it was first missed.
                 let since = match link {
                     Link::Lost { since, .. } => *since,
                     Link::Up => at,
@@ -192,6 +194,20 @@ impl Model {
             (_, Origin::Recorded { .. }) => {}
         }
         self.stay_inside();
+    }
+
+    /// The workload that is selected. The first row is nobody's choice: it stays the first.
+    fn selected_key(&self) -> Option<WorkloadKey> {
+        let rows = self.rows();
+        let row = rows.get(self.selected).filter(|_| self.selected > 0)?;
+        row.line.map(|line| line.key.clone())
+    }
+
+    /// Selects a workload where it stands now; one that is gone leaves its row selected.
+    fn follow(&mut self, key: Option<&WorkloadKey>) {
+        let is_it = |row: &Row<'_>| row.line.is_some_and(|line| Some(&line.key) == key);
+        let at = key.and_then(|_| self.rows().iter().position(is_it));
+        self.selected = at.unwrap_or(self.selected);
     }
 
     /// Does what a key asks for.

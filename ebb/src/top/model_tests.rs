@@ -111,6 +111,28 @@ fn what_is_selected_is_on_the_screen_whatever_happens_to_the_list() {
 }
 
 #[test]
+fn what_was_selected_stays_selected_where_it_stands_now() {
+    let mut model = four();
+    model.fit(4);
+    let told = |names: [&str; 3]| {
+        let place = |nth: usize| u32::try_from(nth + 1).ok();
+        let lines = names.iter().enumerate().map(|(n, name)| line(name, place(n), None, None));
+        Update::Picture(Box::new(picture(&lines.collect::<Vec<_>>())))
+    };
+    press(&mut model, &[Action::Down]);
+    model.take(told(["/apps/Web", "/system/db", "/apps/batch"]));
+    assert_eq!(model.selected(), 2);
+    model.take(told(["/apps/batch", "/system/db", "/apps/Web"]));
+    assert_eq!(model.selected(), 0);
+    // Whoever has come first is watched there.
+    model.take(told(["/system/db", "/apps/Web", "/apps/batch"]));
+    assert_eq!(model.selected(), 0);
+    press(&mut model, &[Action::Down]);
+    model.take(told(["/system/db", "/apps/batch", "/system/new"]));
+    assert_eq!(model.selected(), 1, "one that is gone leaves its row");
+}
+
+#[test]
 fn an_agent_that_is_gone_is_gone_since_it_was_first_missed() {
     let mut model = four();
     model.take(Update::Lost(7, "first".to_owned()));

@@ -3,6 +3,7 @@
 use super::model::Step;
 use super::picture::Picture;
 use crate::api;
+use crate::incident::is_dry_run;
 use crate::workloads::{Known, Stalls, lines};
 use ebb_agent::config::Config;
 use ebb_agent::run::ThresholdNow;
@@ -106,10 +107,11 @@ fn evicts(incident: &Incident, plan: &Plan, victims: &[WorkloadKey]) -> String {
         Some(after) => format!("{after} ms after the crossing"),
         None => "before the crossing".to_owned(),
     };
+    let verb = if is_dry_run(incident) { "would evict" } else { "evicts" };
     let names: Vec<&str> = victims.iter().map(|key| key.name.as_str()).collect();
     match names.as_slice() {
-        [] => format!("{when}: evicts nobody"),
-        names => format!("{when}: evicts {}", names.join(", ")),
+        [] => format!("{when}: {verb} nobody"),
+        names => format!("{when}: {verb} {}", names.join(", ")),
     }
 }
 
@@ -140,4 +142,30 @@ fn time_left(trend: &Trend, available: u64, limit: u64) -> Option<Duration> {
     let fall = trend.rate.filter(|rate| *rate < 0)?.unsigned_abs();
     let above = available.checked_sub(limit).filter(|above| *above > 0)?;
     Some(Duration::from_millis(above.saturating_mul(1000) / fall))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+
+    const LEAK: &str = include_str!("../../../tests/incidents/leak.json");
+
+    #[test]
+    fn what_a_dry_run_decided_is_what_would_have_been_done() {
+        let mut incident: Incident = json::parse(LEAK).unwrap();
+        let decision = |incident: &Incident| steps("id", incident)[0].picture.decision.clone();
+        assert_eq!(
+            decision(&incident).as_deref(),
+            Some("2002 ms after the crossing: evicts /apps/batch-report")
+        );
+        incident.timeline.retain(|moment| !["terminating", "killed"].contains(&&*moment.what));
+        for moment in incident.timeline.iter_mut().filter(|moment| moment.what == "decided") {
+            moment.what = "would be evicted (dry run)".into();
+        }
+        assert_eq!(
+            decision(&incident).as_deref(),
+            Some("2002 ms after the crossing: would evict /apps/batch-report")
+        );
+    }
 }

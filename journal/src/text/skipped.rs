@@ -51,6 +51,12 @@ pub fn reason(reason: &SkipReason) -> String {
         SkipReason::EnoughFreed => "enough is freed without it".into(),
         SkipReason::SourcesNotReady => "not every source of pods has reported yet".into(),
         SkipReason::MayBeRotating => "what it points to exists, or may be about to".into(),
+        SkipReason::FreesTooLittle { .. } => {
+            "would free so little that the node would be short all the same".into()
+        }
+        SkipReason::EvictionRate => {
+            "as many as maxEvictionsPerMinute allows were evicted within a minute".into()
+        }
         // A reason that has no sentence here is said by its name.
         other => named(other),
     }

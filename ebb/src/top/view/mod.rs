@@ -145,7 +145,7 @@ fn header(model: &Model, area: Rect, buf: &mut Buffer, look: Look) {
     let (state, style) = match &model.origin {
         _ if model.is_frozen() => ("FROZEN".to_owned(), look.warning()),
         Origin::Agent(Link::Up) => ("live".to_owned(), look.good()),
-        Origin::Agent(Link::Lost { .. }) => ("NO AGENT".to_owned(), look.bad()),
+        Origin::Agent(Link::Lost { .. }) => ("NO ANSWER".to_owned(), look.bad()),
         Origin::Recorded { steps, at } => {
             (format!("decision {} of {}", at + 1, steps.len()), look.title())
         }
@@ -169,11 +169,14 @@ fn to_the_second(at: u64) -> String {
     format!("{} UTC", time.split('.').next().unwrap_or(&time))
 }
 
-/// What matters most: that the agent is gone, or which incidents go on.
+/// What matters most: that the agent does not answer, or which incidents go on.
 fn news(model: &Model, look: Look) -> (String, Style) {
     if let Origin::Agent(Link::Lost { since, why }) = &model.origin {
         let since = to_the_second(*since);
-        return (format!("the agent is gone since {since}, connecting again: {why}"), look.bad());
+        return (
+            format!("no answer from the agent since {since}, asking again: {why}"),
+            look.bad(),
+        );
     }
     match model.picture().incidents.as_slice() {
         [] => ("no incident going on".to_owned(), Style::new()),

@@ -223,8 +223,8 @@ fn an_agent_that_is_gone_and_a_screen_that_stays_say_so() {
     let mut model = model();
     model.take(Update::Lost(1_795_627_240_000, "the connection was lost".to_owned()));
     let text = screen(&mut model, (80, 24));
-    assert!(text.contains("NO AGENT"), "{text}");
-    assert!(text.contains("the agent is gone since 17:20:40 UTC, connecting again"), "{text}");
+    assert!(text.contains("NO ANSWER"), "{text}");
+    assert!(text.contains("no answer from the agent since 17:20:40 UTC, asking again"), "{text}");
     model.act(Action::Freeze);
     assert!(screen(&mut model, (80, 24)).contains("FROZEN"));
 }

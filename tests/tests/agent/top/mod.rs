@@ -169,8 +169,11 @@ fn an_eviction_is_seen_as_it_happens_and_a_new_agent_takes_over() {
     });
     drop(hog);
     agent.stop();
-    let lost = terminal.says("NO AGENT");
-    assert!(lost.contains("the agent is gone since") && lost.contains("/apps/hog"), "{lost}");
+    let lost = terminal.says("NO ANSWER");
+    assert!(
+        lost.contains("no answer from the agent since") && lost.contains("/apps/hog"),
+        "{lost}"
+    );
     node.set_available(2048);
     let agent = serve(&node, config.path(), &socket);
     terminal.shows("the new agent", |text| {
