@@ -105,18 +105,7 @@ impl Client {
     /// # Errors
     /// It is gone already.
     pub async fn over(stream: UnixStream) -> Result<Self, tonic::transport::Error> {
-        let stream = Mutex::new(Some(stream));
-        // It never connects again by itself: the next server is another run, whose numbers begin anew.
-        let connector = tower::service_fn(move |_| {
-            let stream = stream.lock().ok().and_then(|mut stream| stream.take());
-            let gone = || io::Error::new(ErrorKind::NotConnected, "the connection was closed");
-            std::future::ready(stream.map(TokioIo::new).ok_or_else(gone))
-        });
-        // The address is only a name here.
-        let endpoint = Endpoint::from_static("http://localhost")
-            .http2_keep_alive_interval(SILENT)
-            .keep_alive_timeout(PATIENCE);
-        Ok(Self(AgentClient::new(endpoint.connect_with_connector(connector).await?)))
+        Ok(Self(AgentClient::new(channel(stream).await?)))
     }
 
     /// Has records told, as `request` says from which on.
@@ -168,6 +157,25 @@ impl Client {
         }
         Ok(json)
     }
+}
+
+/// A connection that is there, for the clients of any service behind it.
+///
+/// # Errors
+/// It is gone already.
+pub async fn channel(stream: UnixStream) -> Result<Channel, tonic::transport::Error> {
+    let stream = Mutex::new(Some(stream));
+    // It never connects again by itself: the next server is another run, whose numbers begin anew.
+    let connector = tower::service_fn(move |_| {
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
+        let gone = || io::Error::new(ErrorKind::NotConnected, "the connection was closed");
+        std::future::ready(stream.map(TokioIo::new).ok_or_else(gone))
+    });
+    // The address is only a name here.
+    let endpoint = Endpoint::from_static("http://localhost")
+        .http2_keep_alive_interval(SILENT)
+        .keep_alive_timeout(PATIENCE);
+    endpoint.connect_with_connector(connector).await
 }
 
 impl Watching {

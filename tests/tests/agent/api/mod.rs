@@ -4,6 +4,7 @@ mod calls;
 mod clients;
 mod commands;
 mod raw;
+mod services;
 mod sockets;
 mod workloads;
 
