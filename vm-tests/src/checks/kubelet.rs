@@ -182,8 +182,11 @@ impl Rounds<'_> {
             ensure!(kills == 0, "round {round}: the kernel killed {kills} times");
             let what = format!("the log of the run that ended in round {round} can be read");
             wait::seldom(LONGEST_BACK_OFF + ENDED_IN, &what, || {
+                // Or of a later run: on a slow node the next one has ended before this one's log was looked at.
                 let is_last = |object: Value| {
-                    last_ending(&object).is_some_and(|last| last.container == latest.container)
+                    last_ending(&object).is_some_and(|last| {
+                        ended.iter().all(|earlier| earlier.container != last.container)
+                    })
                 };
                 kube.pod(&leak).is_ok_and(is_last)
                     && kube.previous_log(&leak).is_ok_and(|log| log == LOGGED)
