@@ -2,7 +2,7 @@
 use crate::server::{NAMESPACE, node_name, pod_name, pod_uid};
 use anyhow::{Context, Result, ensure};
 use ebb_agent::act::Mode;
-use ebb_agent::clock::Clock;
+use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::cluster::{Cluster, ClusterNews, Eviction, Order, Update};
 use ebb_cluster_tests::plane::{Plane, User};
 use ebb_node_api::{Setup, connect};
@@ -156,7 +156,8 @@ fn eviction(agent: usize) -> Eviction {
         message: "The node was low on resource: memory. ".to_owned(),
         condition: true,
         annotations: Vec::new(),
-        at: 1_795_490_180_000,
+        // One of long ago is told and deletes nobody.
+        at: Clock::of_process().unix_ms(Boot::now()),
         is_deleting: false,
     }
 }
