@@ -25,8 +25,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// A leak of this size, in MiB, is below the threshold of [`changed`] and far from the machine's end.
 const SIZE: &str = "600";
 
-/// MiB a second: there is time to see it coming.
-const RATE: &str = "10";
+/// The leak of docs/first-incident.md, of 10 MiB a second: there is time to see it coming.
+const SLOW_LEAK: &str = "while sleep 0.1; do head -c 1M /dev/zero; done | tail";
 
 /// What docs/operating.md has for metrics of the service; a test holds the two together.
 const METRICS: &str = "\
@@ -100,17 +100,16 @@ fn install(test: &TestContext) -> Result<()> {
 fn observes(test: &TestContext) -> Result<()> {
     fs::write(CONFIGURATION, changed(false)).context("cannot change the configuration")?;
     output("systemctl", &["reload", "ebb.service"]).with_context(journal)?;
-    start_leak(&["idle", SIZE])?;
+    start_leak(&[SELF, "act", LEAK, "idle", SIZE])?;
     let told = told("dryRun")?;
     runner::note(test, &told)?;
     ensure!(is_running()?, "the leak is gone although ebb only observes");
     Ok(())
 }
 
-fn start_leak(words: &[&str]) -> Result<()> {
-    let leak = ["--quiet", "--unit=leak.service", "--slice=work.slice", "--", SELF, "act", LEAK];
-    let leak: Vec<&str> = leak.into_iter().chain(words.iter().copied()).collect();
-    output("systemd-run", &leak).map(drop)
+fn start_leak(command: &[&str]) -> Result<()> {
+    let unit = ["--quiet", "--unit=leak", "--slice=work"];
+    output("systemd-run", &[&unit, command].concat()).map(drop)
 }
 
 /// Told to enforce, ebb evicts the same leak.
@@ -135,7 +134,7 @@ fn first_incident(test: &TestContext) -> Result<()> {
     let keep = |name: &str, text: &str| {
         fs::write(out.join(name), text).with_context(|| format!("cannot keep {name}"))
     };
-    start_leak(&["hog", RATE])?;
+    start_leak(&["sh", "-c", SLOW_LEAK])?;
     let coming = wait::until_some(SOON, "ebb top shows the leak coming", || {
         top().ok().filter(|screen| shows_it_coming(screen))
     })

@@ -20,9 +20,11 @@ pub(crate) const CONFIGURATION: &str = "etc/ebb/ebb.yaml";
 pub(crate) const DOCUMENTS: &str = "usr/share/doc/ebb";
 
 /// From the repository as it is: where to, and where from.
-const COPIED: [(&str, &str); 9] = [
+const COPIED: [(&str, &str); 11] = [
     (CONFIGURATION, "deploy/ebb.yaml"),
     ("usr/lib/systemd/system/ebb.service", "deploy/systemd/ebb.service"),
+    ("usr/share/doc/ebb/concepts.md", "docs/concepts.md"),
+    ("usr/share/doc/ebb/first-incident.md", "docs/first-incident.md"),
     ("usr/share/doc/ebb/incidents.md", "docs/incidents.md"),
     ("usr/share/doc/ebb/operating.md", "docs/operating.md"),
     ("usr/share/doc/ebb/options.md", "docs/options.md"),
