@@ -8,6 +8,7 @@
 //! mirror and which proxy it uses. Unpacking and what the files are for belong to the callers. Source packages are in
 //! `debs/source.rs`.
 use crate::alone::{self, Lock};
+use crate::arch::Arch;
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use std::cmp::Ordering;
@@ -44,13 +45,44 @@ pub(crate) fn program(suite: &str, package: &str) -> Result<PathBuf> {
 pub(crate) struct Suite {
     name: String,
     dir: PathBuf,
-    /// The lines of its apt sources, for a mirror.
-    sources: fn(&str, &str) -> String,
+    index: Index,
 }
 
-/// apt's line for packages of a suite, from a mirror.
-fn binary_packages(mirror: &str, suite: &str) -> String {
-    format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n")
+/// What of a suite is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Index {
+    Packages(Arch),
+    Sources,
+}
+
+impl Index {
+    /// Its directory, for a suite.
+    fn directory(self, suite: &str) -> String {
+        match self {
+            Self::Packages(Arch::Amd64) => suite.to_owned(),
+            Self::Packages(arch) => format!("{suite}.{}", arch.debian()),
+            Self::Sources => format!("{suite}.sources"),
+        }
+    }
+
+    /// apt's line for it, from a mirror.
+    fn line(self, mirror: &str, suite: &str) -> String {
+        match self {
+            Self::Packages(arch) => {
+                let arch = arch.debian();
+                format!("deb [arch={arch} signed-by={KEYRING}] {mirror} {suite} main\n")
+            }
+            Self::Sources => format!("deb-src [signed-by={KEYRING}] {mirror} {suite} main\n"),
+        }
+    }
+
+    /// Of what architecture apt believes to be.
+    fn arch(self) -> Arch {
+        match self {
+            Self::Packages(arch) => arch,
+            Self::Sources => Arch::Amd64,
+        }
+    }
 }
 
 impl Suite {
@@ -59,21 +91,25 @@ impl Suite {
     /// # Errors
     /// When apt or the archive keyring is missing, or when the index can neither be fetched nor found in the cache.
     pub(crate) fn open(name: &str) -> Result<Self> {
-        Self::open_as(name, name, binary_packages)
+        Self::open_for(name, Arch::Amd64)
     }
 
-    /// The same in a directory of another name, with sources of another kind.
-    fn open_as(name: &str, dir: &str, sources: fn(&str, &str) -> String) -> Result<Self> {
+    /// The same for packages of an architecture.
+    pub(crate) fn open_for(name: &str, arch: Arch) -> Result<Self> {
+        Self::open_index(name, Index::Packages(arch))
+    }
+
+    fn open_index(name: &str, index: Index) -> Result<Self> {
         ensure!(
             Path::new(KEYRING).exists(),
             "{KEYRING} is missing: install the package debian-archive-keyring"
         );
-        let dir = sh::cache()?.join("apt").join(dir);
+        let dir = sh::cache()?.join("apt").join(index.directory(name));
         for sub in ["lists/partial", "archives/partial", "parts"] {
             fs::create_dir_all(dir.join(sub))
                 .with_context(|| format!("cannot create {}", dir.join(sub).display()))?;
         }
-        let suite = Self { name: name.to_owned(), dir, sources };
+        let suite = Self { name: name.to_owned(), dir, index };
         // Another cargo xtask may be doing the same: whoever comes second finds a fresh index.
         let _lock = Lock::take(&suite.dir.join("lock"), &format!("the index of {name}"))?;
         suite.configure()?;
@@ -192,7 +228,7 @@ impl Suite {
 
     fn configure(&self) -> Result<()> {
         let mirror = mirror_for(&self.name)?;
-        let sources = (self.sources)(&mirror, &self.name);
+        let sources = self.index.line(&mirror, &self.name);
         let list = self.dir.join("sources.list");
         if fs::read_to_string(&list).ok().as_deref() != Some(&sources) {
             fs::write(&list, &sources)
@@ -201,7 +237,7 @@ impl Suite {
             let _ = fs::remove_file(self.dir.join("updated"));
         }
         fs::write(self.dir.join("status"), "").context("cannot write apt's empty status file")?;
-        let dir = self.dir.display();
+        let (dir, arch) = (self.dir.display(), self.index.arch().debian());
         // Only the settings that say how to reach the network are taken over from the machine:
         // its hooks and pins are about its own packages.
         let network: String = sh::read(Command::new("apt-config").arg("dump"))?
@@ -214,7 +250,7 @@ impl Suite {
              Dir::Etc::sourcelist \"{dir}/sources.list\";\nDir::Etc::sourceparts \"{dir}/parts\";\n\
              Dir::Etc::preferences \"/dev/null\";\nDir::Etc::preferencesparts \"{dir}/parts\";\n\
              Dir::State \"{dir}\";\nDir::State::status \"{dir}/status\";\nDir::Cache \"{dir}\";\n\
-             APT::Architecture \"amd64\";\nAPT::Architectures \"amd64\";\nAPT::Install-Recommends \"false\";\n\
+             APT::Architecture \"{arch}\";\nAPT::Architectures \"{arch}\";\nAPT::Install-Recommends \"false\";\n\
              APT::Sandbox::User \"\";\nAcquire::Languages \"none\";\nDebug::NoLocking \"true\";\n\
              # An old suite's index is never renewed; it is still signed.\nAcquire::Check-Valid-Until \"false\";\n{network}"
         );

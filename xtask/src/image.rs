@@ -1,4 +1,5 @@
 //! `cargo xtask image`: ebb as a container image with nothing in it but the one static program.
+use crate::arch::Arch;
 use crate::archive::Archive;
 use crate::oci::Blobs;
 use crate::{build, sh};
@@ -16,6 +17,9 @@ const NAME: &str = concat!("docker.io/library/ebb:", env!("CARGO_PKG_VERSION"));
 /// Options of `cargo xtask image`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// For which architecture; without it, for that of this machine.
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Make it twice and compare every byte.
     #[arg(long)]
     check: bool,
@@ -25,12 +29,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let program = build::agent()?;
+    let program = build::agent(args.arch)?;
     let read = || fs::read(&program).with_context(|| format!("cannot read {}", program.display()));
     let path = args.output.clone().unwrap_or_else(|| sh::target().join("ebb-image.tar"));
-    let layout = layout(&read()?)?;
+    let layout = layout(args.arch, &read()?)?;
     if args.check {
-        ensure!(self::layout(&read()?)? == layout, "the second time other bytes came out");
+        ensure!(
+            self::layout(args.arch, &read()?)? == layout,
+            "the second time other bytes came out"
+        );
         println!("made twice, and every byte is the same");
     }
     fs::write(&path, &layout).with_context(|| format!("cannot write {}", path.display()))?;
@@ -39,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The image as an OCI layout.
-pub(crate) fn layout(program: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn layout(arch: Arch, program: &[u8]) -> Result<Vec<u8>> {
     let mut layer = Archive::default();
     for directory in ["usr", "usr/bin"] {
         layer.directory(directory)?;
@@ -59,7 +66,7 @@ pub(crate) fn layout(program: &[u8]) -> Result<Vec<u8>> {
         .entrypoint(vec![format!("/{PROGRAM}")])
         .labels(HashMap::from(labels))
         .build()?;
-    let image = blobs.image(NAME, vec![layer], config)?;
+    let image = blobs.image(NAME, arch, vec![layer], config)?;
     blobs.layout(vec![image])
 }
 
@@ -71,6 +78,7 @@ mod tests {
 
     #[test]
     fn the_same_program_is_the_same_image() {
+        let layout = |program| layout(Arch::Amd64, program);
         let first = layout(b"program").unwrap();
         // Of two hash maps of labels one in a few has the order of the other.
         assert!((0..32).all(|_| layout(b"program").unwrap() == first));
@@ -79,7 +87,7 @@ mod tests {
 
     #[test]
     fn nothing_in_an_image_tells_of_a_machine_or_a_moment() {
-        let files = unpacked(&layout(b"program").unwrap());
+        let files = unpacked(&layout(Arch::Arm64, b"program").unwrap());
         let names: Vec<&str> = files.iter().map(|(name, _, _)| &**name).collect();
         assert_eq!(names[..2], ["oci-layout", "index.json"]);
         assert!(names[2..].is_sorted(), "{names:?}");
@@ -91,6 +99,7 @@ mod tests {
         let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
         let manifest = json(blob(&json(&files[1].2)["manifests"][0]["digest"]));
         let config = json(blob(&manifest["config"]["digest"]));
+        assert_eq!(config["architecture"], "arm64");
         assert_eq!((&config["created"], &config["author"]), (&Value::Null, &Value::Null));
         let layer = unpacked(blob(&manifest["layers"][0]["digest"]));
         let layer: Vec<_> = layer.iter().map(|(name, mode, _)| (&**name, *mode)).collect();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod ahead;
 mod alerts;
 mod alone;
+mod arch;
 mod archive;
 mod bench;
 mod bpf;

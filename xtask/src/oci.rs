@@ -4,10 +4,11 @@
 //! layers (tar) ─► configuration ─► manifest ─► index    blobs by digest
 //! ```
 //! Nothing of the machine or the moment is in them: the same content is the same bytes.
+use crate::arch::Arch;
 use crate::archive::Archive;
 use anyhow::Result;
 use oci_spec::image::{
-    Arch, Config, Descriptor, DescriptorBuilder, Digest, ImageConfigurationBuilder,
+    Arch as OciArch, Config, Descriptor, DescriptorBuilder, Digest, ImageConfigurationBuilder,
     ImageIndexBuilder, ImageManifestBuilder, MediaType, OciLayoutBuilder, Os, PlatformBuilder,
     RootFsBuilder,
 };
@@ -40,13 +41,18 @@ impl Blobs {
     pub(crate) fn image(
         &mut self,
         name: &str,
+        arch: Arch,
         layers: Vec<Descriptor>,
         config: Config,
     ) -> Result<Descriptor> {
+        let arch = match arch {
+            Arch::Amd64 => OciArch::Amd64,
+            Arch::Arm64 => OciArch::ARM64,
+        };
         // Uncompressed, so the digest of the blob is that of its content.
         let unpacked = layers.iter().map(|layer| layer.digest().to_string()).collect::<Vec<_>>();
         let configuration = ImageConfigurationBuilder::default()
-            .architecture(Arch::Amd64)
+            .architecture(arch.clone())
             .os(Os::Linux)
             .config(config)
             .rootfs(RootFsBuilder::default().typ("layers").diff_ids(unpacked).build()?)
@@ -59,8 +65,7 @@ impl Blobs {
             .layers(layers)
             .build()?;
         let manifest = self.add(MediaType::ImageManifest, manifest.to_string()?.into_bytes())?;
-        let platform =
-            PlatformBuilder::default().architecture(Arch::Amd64).os(Os::Linux).build()?;
+        let platform = PlatformBuilder::default().architecture(arch).os(Os::Linux).build()?;
         Ok(DescriptorBuilder::default()
             .media_type(manifest.media_type().clone())
             .digest(manifest.digest().clone())

@@ -4,7 +4,7 @@
 //! suite ──private apt, deb-src──► signed Sources index ──► version, name and SHA-256 ──► NAME.orig.tar.* in the cache
 //! ```
 //! Only the upstream archive is taken. Debian's own changes to it, which are patches in another archive, are not.
-use super::{KEYRING, Suite, has_sha256};
+use super::{Index, Suite, has_sha256};
 use crate::{alone, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -23,14 +23,10 @@ pub(crate) struct Upstream {
     pub(crate) sha256: String,
 }
 
-fn source_packages(mirror: &str, suite: &str) -> String {
-    format!("deb-src [signed-by={KEYRING}] {mirror} {suite} main\n")
-}
-
 impl SourceSuite {
     /// As [`Suite::open`].
     pub(crate) fn open(name: &str) -> Result<Self> {
-        Suite::open_as(name, &format!("{name}.sources"), source_packages).map(Self)
+        Suite::open_index(name, Index::Sources).map(Self)
     }
 
     /// The upstream archive of a source package; `None` when the suite has no such source package.

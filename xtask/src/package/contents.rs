@@ -61,8 +61,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// What every format has, from a stripped program.
-    pub(crate) fn gather(program: &Path) -> Result<Self> {
+    /// What every format has, from a stripped program; another that runs here tells of its commands.
+    pub(crate) fn gather(program: &Path, teller: &Path) -> Result<Self> {
         let mut all = Self::default();
         let bytes = fs::read(program);
         let bytes = bytes.with_context(|| format!("cannot read {}", program.display()))?;
@@ -72,19 +72,19 @@ impl Contents {
         }
         all.add(&format!("{DOCUMENTS}/changelog.gz"), gzip(&of_repository("CHANGELOG.md")?)?);
         for (to, shell) in COMPLETIONS {
-            all.add(to, completions(program, shell)?);
+            all.add(to, completions(teller, shell)?);
         }
-        all.add_manual(program)?;
+        all.add_manual(teller)?;
         Ok(all)
     }
 
     /// Adds zsh's completions.
-    pub(crate) fn complete_zsh(&mut self, program: &Path, place: Zsh) -> Result<()> {
+    pub(crate) fn complete_zsh(&mut self, teller: &Path, place: Zsh) -> Result<()> {
         let directory = match place {
             Zsh::Debian => "vendor-completions",
             Zsh::Others => "site-functions",
         };
-        self.add(&format!("usr/share/zsh/{directory}/_ebb"), completions(program, "zsh")?);
+        self.add(&format!("usr/share/zsh/{directory}/_ebb"), completions(teller, "zsh")?);
         Ok(())
     }
 
@@ -98,11 +98,11 @@ impl Contents {
     }
 
     /// A page for each command, compressed as the manuals of distributions are.
-    fn add_manual(&mut self, program: &Path) -> Result<()> {
+    fn add_manual(&mut self, teller: &Path) -> Result<()> {
         let directory = sh::target().join("package/man");
         // Pages of commands that are no more would stay.
         let _ = fs::remove_dir_all(&directory);
-        sh::run(Command::new(program).args(["complete", "man", "--dir"]).arg(&directory))?;
+        sh::run(Command::new(teller).args(["complete", "man", "--dir"]).arg(&directory))?;
         let pages = fs::read_dir(&directory).context("cannot list the manual")?;
         for page in pages {
             let path = page.context("cannot list the manual")?.path();

@@ -20,12 +20,9 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("prerm", include_str!("../../../deploy/debian/prerm")),
 ];
 
-/// The one machine that is built for, by Debian's name.
-pub(crate) const ARCHITECTURE: &str = "amd64";
-
 /// The name that a repository of packages expects.
 pub(crate) fn file_name(release: &Release) -> String {
-    format!("ebb_{}_{ARCHITECTURE}.deb", release.full())
+    format!("ebb_{}_{}.deb", release.full(), release.arch.debian())
 }
 
 /// The package with these contents and what Debian wants beside them.
@@ -83,9 +80,10 @@ fn control(release: &Release, contents: &Contents) -> Result<String> {
     let mut text = String::new();
     write!(
         text,
-        "Package: ebb\nVersion: {}\nArchitecture: {ARCHITECTURE}\nMaintainer: {}\nInstalled-Size: {installed}\n\
+        "Package: ebb\nVersion: {}\nArchitecture: {}\nMaintainer: {}\nInstalled-Size: {installed}\n\
          Section: admin\nPriority: optional\nDescription: {SUMMARY}\n{}",
         release.full(),
+        release.arch.debian(),
         release.maintainer,
         paragraphs.join(" .\n"),
     )?;

@@ -5,6 +5,7 @@
 //!                   └► bill of materials (CycloneDX)   ┴─► SHA256SUMS
 //! ```
 //! Nothing of the machine or the moment is in them: the same program and commit are the same bytes.
+use crate::arch::Arch;
 use crate::{build, sh};
 use anyhow::{Context, Result, ensure};
 use contents::{Contents, DOCUMENTS, Zsh};
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// Who answers for the packages, `NAME <ADDRESS>`: whoever publishes them.
     #[arg(long, default_value = release::MAINTAINER, value_name = "WHO")]
     maintainer: String,
+    /// For which architecture; without it, for that of this machine.
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Pack twice and compare every byte.
     #[arg(long)]
     check: bool,
@@ -43,15 +47,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let built = build::agent()?;
-    let program = stripped(&built)?;
-    let release = Release::of_commit(args.revision, &args.maintainer)?;
-    let packages = pack(&release, &program)?;
+    let arch = args.arch;
+    let built = build::agent(arch)?;
+    // What cannot run here cannot tell of its commands: this machine's own does, of the same sources.
+    let teller = if arch == Arch::HOST { built.clone() } else { build::agent(Arch::HOST)? };
+    let program = stripped(&built, arch)?;
+    let release = Release::of_commit(args.revision, &args.maintainer, arch)?;
+    let packages = pack(&release, &program, &teller)?;
     if args.check {
-        compare(&packages, &pack(&release, &stripped(&built)?)?)?;
+        compare(&packages, &pack(&release, &stripped(&built, arch)?, &teller)?)?;
         println!("packed twice, and every byte is the same");
     }
-    let output = args.output.clone().unwrap_or_else(|| sh::target().join("package"));
+    let output = args.output.clone().unwrap_or_else(|| match arch {
+        Arch::HOST => sh::target().join("package"),
+        other => sh::target().join("package").join(other.debian()),
+    });
     fs::create_dir_all(&output).with_context(|| format!("cannot create {}", output.display()))?;
     for Package { name, bytes } in &packages {
         let path = output.join(name);
@@ -68,10 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Two packages of Debian, the second an upgrade of the first, for guests that install them: names and bytes.
 pub(crate) fn upgrade(built: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let program = stripped(built)?;
-    let contents = contents_for(&program, Zsh::Debian, None)?;
+    let program = stripped(built, Arch::Amd64)?;
+    let contents = contents_for(&program, built, Zsh::Debian, None)?;
     let one = |revision| {
-        let release = Release::of_commit(revision, release::MAINTAINER)?;
+        let release = Release::of_commit(revision, release::MAINTAINER, Arch::Amd64)?;
         Ok((format!("ebb-{revision}.deb"), deb::pack(&release, &contents)?))
     };
     (1..=2).map(one).collect()
@@ -85,11 +95,11 @@ struct Package {
 }
 
 /// All of them; the sums of the others last.
-fn pack(release: &Release, program: &Path) -> Result<Vec<Package>> {
+fn pack(release: &Release, program: &Path, teller: &Path) -> Result<Vec<Package>> {
     let bytes = fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     let bill = sbom::write(release, &bytes)?;
-    let debian = contents_for(program, Zsh::Debian, Some(&bill))?;
-    let others = contents_for(program, Zsh::Others, Some(&bill))?;
+    let debian = contents_for(program, teller, Zsh::Debian, Some(&bill))?;
+    let others = contents_for(program, teller, Zsh::Others, Some(&bill))?;
     let mut packages = vec![
         Package { name: deb::file_name(release), bytes: deb::pack(release, &debian)? },
         Package { name: rpm::file_name(release), bytes: rpm::pack(release, &others)? },
@@ -101,9 +111,9 @@ fn pack(release: &Release, program: &Path) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-fn contents_for(program: &Path, zsh: Zsh, bill: Option<&[u8]>) -> Result<Contents> {
-    let mut contents = Contents::gather(program)?;
-    contents.complete_zsh(program, zsh)?;
+fn contents_for(program: &Path, teller: &Path, zsh: Zsh, bill: Option<&[u8]>) -> Result<Contents> {
+    let mut contents = Contents::gather(program, teller)?;
+    contents.complete_zsh(teller, zsh)?;
     if let Some(bill) = bill {
         contents.add(&format!("{DOCUMENTS}/ebb.cdx.json.gz"), gzip::gzip(bill)?);
     }
@@ -133,14 +143,18 @@ fn compare(first: &[Package], second: &[Package]) -> Result<()> {
 }
 
 /// The program without the names of its functions: panics tell file and line all the same.
-fn stripped(program: &Path) -> Result<PathBuf> {
+fn stripped(program: &Path, arch: Arch) -> Result<PathBuf> {
     let to = sh::target().join("package/program");
     if let Some(directory) = to.parent() {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
     // It comes with the linker that made the program.
-    sh::run(Command::new("strip").args(["--strip-all", "-o"]).arg(&to).arg(program))?;
+    let strip = match arch {
+        Arch::HOST => "strip".to_owned(),
+        other => format!("{}-strip", other.gnu()),
+    };
+    sh::run(Command::new(strip).args(["--strip-all", "-o"]).arg(&to).arg(program))?;
     Ok(to)
 }
 

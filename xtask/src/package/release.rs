@@ -1,4 +1,5 @@
 //! What is packed: name, version and the time that every file in a package is of.
+use crate::arch::Arch;
 use crate::sh;
 use anyhow::{Context, Result};
 use std::process::Command;
@@ -26,17 +27,19 @@ pub(crate) struct Release {
     /// Of the package, among those of one upstream version.
     pub(crate) revision: u32,
     pub(crate) maintainer: String,
+    pub(crate) arch: Arch,
     /// Seconds since the Unix epoch.
     pub(crate) time: u64,
 }
 
 impl Release {
     /// Of the commit that is checked out.
-    pub(crate) fn of_commit(revision: u32, maintainer: &str) -> Result<Self> {
+    pub(crate) fn of_commit(revision: u32, maintainer: &str, arch: Arch) -> Result<Self> {
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
             revision,
             maintainer: maintainer.to_owned(),
+            arch,
             time: time()?,
         })
     }
@@ -72,6 +75,7 @@ pub(crate) fn sample() -> Release {
         version: "0.1.0",
         revision: 1,
         maintainer: MAINTAINER.to_owned(),
+        arch: Arch::Amd64,
         time: 1_700_000_000,
     }
 }

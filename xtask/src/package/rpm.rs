@@ -22,14 +22,15 @@ fi";
 
 /// Name of the file.
 pub(crate) fn file_name(release: &Release) -> String {
-    format!("ebb-{}.x86_64.rpm", release.full())
+    format!("ebb-{}.{}.rpm", release.full(), release.arch.machine())
 }
 
 /// The whole package; nothing of the machine is in it.
 pub(crate) fn pack(release: &Release, contents: &Contents) -> Result<Vec<u8>> {
     let time = u32::try_from(release.time).context("rpm has no such time")?;
     let config = BuildConfig::default().source_date(time).compression(CompressionType::Gzip);
-    let mut package = PackageBuilder::new("ebb", release.version, "Apache-2.0", "x86_64", SUMMARY);
+    let machine = release.arch.machine();
+    let mut package = PackageBuilder::new("ebb", release.version, "Apache-2.0", machine, SUMMARY);
     package
         .using_config(config)
         .release(release.revision.to_string())

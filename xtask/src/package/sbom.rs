@@ -6,8 +6,8 @@
 //! dpkg                                               ─► versions of the C libraries that are linked in
 //! ```
 use super::release::Release;
-use crate::build::TARGET;
-use crate::sh;
+use crate::arch::Arch;
+use crate::{build, sh};
 use anyhow::{Context, Result, anyhow, ensure};
 use cyclonedx_bom::models::bom::{Bom, SpecVersion};
 use cyclonedx_bom::models::component::{Classification, Component, Components};
@@ -41,12 +41,12 @@ pub(crate) fn file_name(release: &Release) -> String {
 pub(crate) fn write(release: &Release, program: &[u8]) -> Result<Vec<u8>> {
     let mut parts = Parts::default();
     let sums = Sums::read("Cargo.lock")?;
-    parts.take(&tree(&["--package", PROGRAM, "--target", TARGET])?, &sums)?;
+    parts.take(&tree(&["--package", PROGRAM, "--target", release.arch.target()])?, &sums)?;
     // The BPF machine is no target that cargo knows without its toolchain; nothing there depends on one.
     let kernel_side = tree(&["--manifest-path", "ebpf/probes/Cargo.toml"])?;
     parts.take(&kernel_side, &Sums::read("ebpf/probes/Cargo.lock")?)?;
     for (name, licence) in C_LIBRARIES {
-        if let Some(version) = installed(name) {
+        if let Some(version) = linked(name, release.arch)? {
             parts.add_library(name, &version, licence)?;
         }
     }
@@ -61,6 +61,15 @@ fn tree(options: &[&str]) -> Result<String> {
 }
 
 /// The version of a package of this machine, `None` where dpkg knows none.
+/// The version of a C library that is linked in; `None` where nobody knows.
+fn linked(name: &str, arch: Arch) -> Result<Option<String>> {
+    match (arch, name) {
+        (Arch::HOST, _) => Ok(installed(name)),
+        (_, "libc6-dev") => Ok(installed(&format!("libc6-dev-{}-cross", arch.debian()))),
+        _ => build::library(arch, name).map(Some),
+    }
+}
+
 fn installed(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     let out = query.args(["--show", "--showformat=${Version}", package]).output().ok()?;

@@ -12,7 +12,7 @@ pub(crate) fn file_name(release: &Release) -> String {
 
 /// The one directory in it.
 fn directory(release: &Release) -> String {
-    format!("ebb-{}-x86_64-linux", release.version)
+    format!("ebb-{}-{}-linux", release.version, release.arch.machine())
 }
 
 /// The whole tarball.

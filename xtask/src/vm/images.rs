@@ -1,4 +1,5 @@
 //! Container images for guests, built without a network or a registry from a recipe (ebb-vm-protocol): one OCI layout as a tar that `ctr` imports.
+use crate::arch::Arch;
 use crate::archive::Archive;
 use crate::oci::Blobs;
 use anyhow::{Context, Result};
@@ -51,7 +52,7 @@ fn add(blobs: &mut Blobs, image: &TestImage, busybox: &[u8]) -> Result<Descripto
         // An image without layers of its own is still an image of its own.
         .labels(HashMap::from([("name".to_owned(), image.name.to_owned())]))
         .build()?;
-    blobs.image(image.name, layers, config)
+    blobs.image(image.name, Arch::Amd64, layers, config)
 }
 
 fn archive(layer: Layer, busybox: &[u8]) -> Result<Vec<u8>> {

@@ -38,7 +38,7 @@ const LOOKED_FOR: &str = "looked-for-zram";
 /// Fetch the newest package that fits and take the image out of it, with the modules that containers want; everything
 /// else the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
 pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
-    let suite = Suite::open(&kernel.suite)?;
+    let suite = Suite::open_for(&kernel.suite, kernel.arch)?;
     let package = suite.newest(&kernel.package)?;
     let release = package.splitn(3, '-').nth(2).context("the package name holds no release")?;
     let deb = suite.fetch(std::slice::from_ref(&package))?.remove(0);

@@ -6,9 +6,11 @@ use super::payload::{Payload, Test};
 use super::qemu::Qemu;
 use super::userland;
 use crate::alone::Lock;
+use crate::arch::Arch;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
@@ -39,10 +41,15 @@ impl Soak {
 pub(crate) struct Lab {
     matrix: Matrix,
     pub(crate) kernels: Vec<(Kernel, Image)>,
+    /// Kernels that are left to `cargo xtask vm`.
+    left: Vec<Kernel>,
     qemu: Qemu,
-    /// Root disks by userland, each made when a test first needs it.
-    disks: BTreeMap<String, PathBuf>,
+    /// Root disks by userland and architecture, each made when a test first needs it.
+    disks: BTreeMap<(String, Arch), PathBuf>,
+    /// Of this machine's architecture.
     pub(crate) payload: Payload,
+    /// What guests of other architectures take, made when a test first needs it.
+    others: BTreeMap<Arch, (Qemu, Payload)>,
     /// How guests soak.
     pub(crate) soak: Soak,
     /// Guests of one checkout share directories for what they are given and what they say.
@@ -52,24 +59,31 @@ pub(crate) struct Lab {
 impl Lab {
     /// Fetch and build what the named kernels (all when none is named) need.
     pub(crate) fn open(names: &[String]) -> Result<Self> {
-        let lock = Lock::take(&sh::target().join("vm/lock"), "the guests of this checkout")?;
         let matrix = Matrix::load()?;
-        let kernels: Vec<(Kernel, Image)> = matrix
-            .select(names)?
+        let kernels = matrix.select(names)?;
+        Self::with(matrix, kernels, Vec::new())
+    }
+
+    /// What `cargo xtask test` has time for: not all kernels, and machines with some of them only.
+    pub(crate) fn for_check() -> Result<Self> {
+        let mut matrix = Matrix::load()?;
+        matrix.is_check = true;
+        let (left, tried) = matrix.select(&[])?.into_iter().partition(|kernel| kernel.only_vm);
+        Self::with(matrix, tried, left)
+    }
+
+    fn with(matrix: Matrix, kernels: Vec<Kernel>, left: Vec<Kernel>) -> Result<Self> {
+        let lock = Lock::take(&sh::target().join("vm/lock"), "the guests of this checkout")?;
+        let kernels: Vec<(Kernel, Image)> = kernels
             .into_iter()
             .map(|kernel| kernel::fetch(&kernel).map(|image| (kernel, image)))
             .collect::<Result<_>>()?;
-        let (_, newest) = kernels.last().context("the matrix has no kernel")?;
-        let qemu = Qemu::prepare(newest)?;
-        let payload = Payload::build()?;
+        let own = kernels.iter().rev().find(|(kernel, _)| kernel.arch == Arch::Amd64);
+        let qemu = Qemu::prepare(own.map(|(_, newest)| newest))?;
+        let payload = Payload::build(Arch::Amd64)?;
         let soak = Soak::new(180, None);
-        Ok(Self { matrix, kernels, qemu, disks: BTreeMap::new(), payload, soak, _lock: lock })
-    }
-
-    /// Try machines with as many kernels only as `cargo xtask test` has time for.
-    pub(crate) fn for_check(mut self) -> Self {
-        self.matrix.is_check = true;
-        self
+        let (disks, others) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { matrix, kernels, left, qemu, disks, payload, others, soak, _lock: lock })
     }
 
     /// How guests are run, for whoever reports a measurement.
@@ -102,10 +116,11 @@ impl Lab {
             if machine.installs {
                 files.extend(self.payload.packages()?);
             }
-            self.payload.write_initrd(&initrd, &files, &image.modules)?;
-            let disk = self.disk(&machine.userland_on(kernel))?;
+            let arch = kernel.arch;
+            self.payload_of(arch)?.write_initrd(&initrd, &files, &image.modules)?;
+            let disk = self.disk(&machine.userland_on(kernel), arch)?;
             let (kernel, image) = (kernel.name.clone(), image.clone());
-            jobs.push(Job { kernel, image, machine, initrd, disk, tests, dir, live: false });
+            jobs.push(Job { kernel, arch, image, machine, initrd, disk, tests, dir, live: false });
         }
         Ok(jobs)
     }
@@ -119,9 +134,13 @@ impl Lab {
         tests.iter().filter(|test| self.matrix.tries(&test.machine, kernel))
     }
 
-    /// How many of the tests are left to `cargo xtask vm` with this kernel.
-    pub(crate) fn left_out(&self, kernel: &Kernel, tests: &[Test]) -> usize {
-        tests.iter().filter(|test| self.matrix.leaves_out(&test.machine, kernel)).count()
+    /// How many of the tests, with each kernel, are left to `cargo xtask vm`.
+    pub(crate) fn left_out(&self, tests: &[Test]) -> usize {
+        let kernels = self.kernels.iter().map(|(kernel, _)| kernel).chain(&self.left);
+        let left = |kernel| {
+            tests.iter().filter(|test| self.matrix.leaves_out(&test.machine, kernel)).count()
+        };
+        kernels.map(left).sum()
     }
 
     /// Run guests, `workers` at a time, the longest first; `watch` sees each report as it comes.
@@ -139,7 +158,8 @@ impl Lab {
             loop {
                 let next = queue.lock().ok().and_then(|mut queue| queue.pop());
                 let Some(job) = next else { return Ok(()) };
-                let report = machine::run(&self.qemu, &job)?;
+                let other = self.others.get(&job.arch).map(|(qemu, _)| qemu);
+                let report = machine::run(other.unwrap_or(&self.qemu), &job)?;
                 fs::remove_file(&job.initrd).context("cannot remove a guest's initramfs")?;
                 watch(&job, &report);
                 if let Ok(mut reports) = reports.lock() {
@@ -157,13 +177,26 @@ impl Lab {
         reports.into_inner().ok().context("a guest's thread panicked")
     }
 
-    fn disk(&mut self, name: &str) -> Result<PathBuf> {
-        if let Some(disk) = self.disks.get(name) {
+    /// What guests of an architecture run.
+    fn payload_of(&mut self, arch: Arch) -> Result<&Payload> {
+        if arch == Arch::Amd64 {
+            return Ok(&self.payload);
+        }
+        let (_, payload) = match self.others.entry(arch) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(empty) => empty.insert((Qemu::emulating(arch)?, Payload::build(arch)?)),
+        };
+        Ok(payload)
+    }
+
+    fn disk(&mut self, name: &str, arch: Arch) -> Result<PathBuf> {
+        let key = (name.to_owned(), arch);
+        if let Some(disk) = self.disks.get(&key) {
             return Ok(disk.clone());
         }
-        let tree = userland::root(name, self.matrix.userland(name)?)?;
+        let tree = userland::root(name, self.matrix.userland(name)?, arch)?;
         let disk = userland::image(&tree, self.qemu.tools(), DISK)?;
-        self.disks.insert(name.to_owned(), disk.clone());
+        self.disks.insert(key, disk.clone());
         Ok(disk)
     }
 }

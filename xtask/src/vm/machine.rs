@@ -10,6 +10,7 @@ use super::kernel::Image;
 use super::matrix::Machine;
 use super::payload::Test;
 use super::qemu::{Accel, Boot, Qemu};
+use crate::arch::Arch;
 use anyhow::{Context, Result};
 use ebb_vm_protocol::Line;
 use std::fs;
@@ -41,6 +42,7 @@ const TROUBLE: [(&str, &str); 7] = [
 pub(crate) struct Job {
     /// The kernel's name in the matrix.
     pub(crate) kernel: String,
+    pub(crate) arch: Arch,
     pub(crate) image: Image,
     pub(crate) machine: Machine,
     pub(crate) initrd: PathBuf,

@@ -1,4 +1,5 @@
 //! `vm-tests/matrix.toml`: which kernels, which machines, which skips are accepted.
+use crate::arch::Arch;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -34,6 +35,18 @@ pub(crate) struct Kernel {
     pub(crate) programs: Vec<String>,
     /// The containerd that nodes with this kernel have.
     pub(crate) containerd: String,
+    #[serde(default = "amd64")]
+    pub(crate) arch: Arch,
+    /// The only machines that are tried with it; all that are for it when none is named.
+    #[serde(default)]
+    pub(crate) machines: Vec<String>,
+    /// Whether `cargo xtask test` leaves it to `cargo xtask vm`.
+    #[serde(default)]
+    pub(crate) only_vm: bool,
+}
+
+fn amd64() -> Arch {
+    Arch::Amd64
 }
 
 /// The shape of a virtual machine.
@@ -122,12 +135,15 @@ impl Matrix {
 
     /// Whether the check is what is run, and leaves a machine to `cargo xtask vm` with a kernel that it is tried with there.
     pub(crate) fn leaves_out(&self, machine: &str, kernel: &Kernel) -> bool {
-        self.is_check && self.on(machine, kernel).is_some_and(|it| !has(&it.check, kernel))
+        let leaves = |it: &Machine| kernel.only_vm || !has(&it.check, kernel);
+        self.is_check && self.on(machine, kernel).is_some_and(leaves)
     }
 
     /// A machine, if it is for this kernel.
     fn on(&self, machine: &str, kernel: &Kernel) -> Option<&Machine> {
-        self.machines.get(machine).filter(|machine| has(&machine.kernels, kernel))
+        let is_tried = kernel.machines.is_empty() || kernel.machines.iter().any(|m| m == machine);
+        let machine = self.machines.get(machine).filter(|machine| has(&machine.kernels, kernel));
+        machine.filter(|_| is_tried)
     }
 
     /// A userland that a machine asks for.
@@ -157,9 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_matrix_is_understood_and_names_five_kernels() {
+    fn the_matrix_is_understood_and_names_six_kernels() {
         let matrix = Matrix::load().unwrap();
-        assert_eq!(matrix.kernels.len(), 5);
+        assert_eq!(matrix.kernels.len(), 6);
+        for machine in matrix.kernels.iter().flat_map(|kernel| &kernel.machines) {
+            assert!(matrix.machine(machine).is_ok(), "{machine}");
+        }
         assert!(matrix.select(&["6.12".into()]).is_ok());
         assert!(matrix.select(&["4.19".into()]).is_err());
         for (name, machine) in &matrix.machines {
@@ -181,5 +200,9 @@ mod tests {
         assert!(!matrix.tries("crowd", &kernel) && matrix.leaves_out("crowd", &kernel));
         assert!(!matrix.leaves_out("small", &kernel), "it is tried with every kernel");
         assert!(!matrix.leaves_out("hostile", &kernel), "it is not for this kernel");
+        let [arm] =
+            <[Kernel; 1]>::try_from(matrix.select(&["6.12-arm64".into()]).unwrap()).unwrap();
+        assert!(matrix.leaves_out("small", &arm), "it is left out as a whole");
+        assert!(!matrix.leaves_out("containerd", &arm), "it is not tried with it at all");
     }
 }

@@ -6,6 +6,7 @@
 //! this tree   ─► agent + runner (static) ─► initramfs     ┘
 //! ```
 //! Tests say which machine they need; each kernel boots one guest per machine. Logs are in `target/vm/KERNEL/MACHINE/`.
+use crate::arch::Arch;
 use crate::seed;
 use anyhow::{Result, bail};
 use payload::Test;
@@ -54,7 +55,7 @@ pub(crate) struct Args {
 
 /// Every test, on as many kernels as `cargo xtask test` has time for.
 pub(crate) fn check() -> Result<()> {
-    let mut lab = lab::Lab::open(&[])?.for_check();
+    let mut lab = lab::Lab::for_check()?;
     lab.soak.seed = seed::of_commit()?;
     let (kernels, filter) = (Vec::new(), Vec::new());
     run_in(lab, &Args { kernels, filter, jobs: 2, repeat: 1, long: false, no_run: false })
@@ -62,7 +63,7 @@ pub(crate) fn check() -> Result<()> {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.no_run {
-        return payload::Payload::build().map(drop);
+        return payload::Payload::build(Arch::Amd64).map(drop);
     }
     run_in(lab::Lab::open(&args.kernels)?, args)
 }
@@ -86,6 +87,6 @@ fn run_in(mut lab: lab::Lab, args: &Args) -> Result<()> {
     let began = Instant::now();
     let reports = lab.run(jobs, args.jobs, summary::progress)?;
     let on = |kernel: &_| lab.on(kernel, &tests).cloned().collect();
-    let left_out = kernels.iter().map(|(kernel, _)| lab.left_out(kernel, &tests)).sum();
+    let left_out = lab.left_out(&tests);
     summary::print(&kernels, &reports, on, left_out, began.elapsed())
 }

@@ -2,13 +2,13 @@
 //!
 //! Both are static, so they run on any root file system. The runner is `/init`: it mounts the root disk, moves itself
 //! and the payload there and goes on as process 1. An initramfs needs no driver to boot from.
-use crate::{bpf, image, manifests, package, sh};
+use crate::arch::Arch;
+use crate::{build, image, manifests, package, sh};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What guests know ebb's image by.
 const IMAGE: &str = "ebb-image.tar";
 
@@ -31,16 +31,8 @@ pub(crate) struct Test {
 
 impl Payload {
     /// Build the agent and the runner with the BPF programs inside.
-    pub(crate) fn build() -> Result<Self> {
-        bpf::ensure()?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.current_dir(sh::root());
-        build.args(["build", "--quiet", "--release", "--target", TARGET]);
-        build.args(["--package", "ebb", "--package", "ebb-vm-tests"]);
-        build.env("RUSTFLAGS", "-C target-feature=+crt-static");
-        sh::run(&mut build)?;
-        let dir = sh::target().join(TARGET).join("release");
+    pub(crate) fn build(arch: Arch) -> Result<Self> {
+        let dir = build::release(arch, &["ebb", "ebb-vm-tests"])?;
         Ok(Self { agent: dir.join("ebb"), runner: dir.join("ebb-guest") })
     }
 
@@ -88,7 +80,7 @@ impl Payload {
     pub(crate) fn deployment(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let agent = fs::read(&self.agent)
             .with_context(|| format!("cannot read {}", self.agent.display()))?;
-        let mut files = vec![(IMAGE.to_owned(), image::layout(&agent)?)];
+        let mut files = vec![(IMAGE.to_owned(), image::layout(Arch::Amd64, &agent)?)];
         for overlay in fs::read_dir(manifests::build()?).context("cannot list manifests")? {
             let overlay = overlay.context("cannot list manifests")?;
             let text = fs::read(overlay.path())

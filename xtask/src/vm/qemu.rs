@@ -6,6 +6,7 @@
 //! QEMU does not fall back but waits for ever.
 use super::kernel::Image;
 use super::userland;
+use crate::arch::Arch;
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
@@ -20,6 +21,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(15);
 /// A QEMU that may be used, and how it runs guests.
 #[derive(Debug, Clone)]
 pub(crate) struct Qemu {
+    arch: Arch,
     binary: Option<PathBuf>,
     tree: PathBuf,
     pub(crate) accel: Accel,
@@ -34,14 +36,16 @@ pub(crate) enum Accel {
 }
 
 impl Accel {
-    fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
+    fn arguments(self, arch: Arch) -> &'static [&'static str] {
+        match (self, arch) {
+            (Self::Kvm, _) => &["-accel", "kvm", "-cpu", "host"],
             // Five-level paging makes every emulated page walk longer, with ERMS and FSRM the kernel copies and clears
             // byte by byte, and SMAP ends an emulated block at both ends of every access to user memory.
-            Self::Tcg => {
+            (Self::Tcg, Arch::Amd64) => {
                 &["-accel", "tcg,thread=multi", "-cpu", "max,la57=off,erms=off,fsrm=off,smap=off"]
             }
+            // Authentication of pointers is costly to emulate, and addresses of 52 bits are: this one has neither.
+            (Self::Tcg, Arch::Arm64) => &["-accel", "tcg,thread=multi", "-cpu", "cortex-a76"],
         }
     }
 
@@ -74,18 +78,29 @@ pub(crate) struct Boot<'a> {
 
 impl Qemu {
     /// Fetch or find QEMU, assert its version, choose the accelerator (`$EBB_VM_ACCEL` = `kvm` or `tcg`, else by a probe boot of `kernel`).
-    pub(crate) fn prepare(kernel: &Image) -> Result<Self> {
+    pub(crate) fn prepare(kernel: Option<&Image>) -> Result<Self> {
         let tree = userland::tree("qemu", &["qemu-system-x86", "e2fsprogs"])?;
         let binary = std::env::var_os("EBB_QEMU").map(PathBuf::from);
-        let mut qemu = Self { binary, tree, accel: Accel::Tcg, version: String::new() };
+        let (arch, version) = (Arch::Amd64, String::new());
+        let mut qemu = Self { arch, binary, tree, accel: Accel::Tcg, version };
         qemu.version = qemu.assert_version()?;
         qemu.accel = match std::env::var("EBB_VM_ACCEL").as_deref() {
             Ok("kvm") => Accel::Kvm,
             Ok("tcg") => Accel::Tcg,
             Ok(other) => bail!("EBB_VM_ACCEL is {other}; it may be kvm or tcg"),
-            Err(_) => qemu.probe(kernel)?,
+            Err(_) => kernel.map_or(Ok(Accel::Tcg), |kernel| qemu.probe(kernel))?,
         };
         println!("vm: QEMU {}, {:?}", qemu.version, qemu.accel);
+        Ok(qemu)
+    }
+
+    /// The same for an architecture that this machine has to emulate.
+    pub(crate) fn emulating(arch: Arch) -> Result<Self> {
+        let tree = userland::tree("qemu-arm", &["qemu-system-arm"])?;
+        let (accel, version) = (Accel::Tcg, String::new());
+        let mut qemu = Self { arch, binary: None, tree, accel, version };
+        qemu.version = qemu.assert_version()?;
+        println!("vm: QEMU {} for {}, {:?}", qemu.version, arch.debian(), qemu.accel);
         Ok(qemu)
     }
 
@@ -97,17 +112,31 @@ impl Qemu {
     /// The command line of a guest; standard output is its second serial port.
     pub(crate) fn command(&self, boot: &Boot<'_>) -> Command {
         let mut command = self.program();
-        command.args(self.accel.arguments());
+        command.args(self.accel.arguments(self.arch));
         command.arg("-m").arg(boot.memory.to_string()).arg("-smp").arg(boot.cpus.to_string());
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
         command.arg("-serial").arg(format!("file:{}", boot.console.display()));
-        command.args(["-chardev", "stdio,id=verdicts,signal=off", "-serial", "chardev:verdicts"]);
-        command.arg("-serial").arg(format!("file:{}", boot.files.display()));
+        command.args(["-chardev", "stdio,id=verdicts,signal=off"]);
+        command.arg("-chardev").arg(format!("file,id=files,path={}", boot.files.display()));
+        let console = match self.arch {
+            Arch::Amd64 => {
+                command.args(["-serial", "chardev:verdicts", "-serial", "chardev:files"]);
+                "ttyS0"
+            }
+            // The board has one port; the others are cards, which are counted by themselves.
+            Arch::Arm64 => {
+                command.args(["-machine", "virt"]);
+                for port in ["verdicts", "files"] {
+                    command.arg("-device").arg(format!("pci-serial,chardev={port}"));
+                }
+                "ttyAMA0"
+            }
+        };
         command.arg("-kernel").arg(boot.kernel);
         // psi=1: some configurations build PSI in but leave it off. A soft lockup is two thresholds long: a guest
         // that shares an emulated CPU with another one is slow, not stuck.
         command.arg("-append").arg(format!(
-            "console=ttyS0 panic=-1 oops=panic quiet loglevel=4 psi=1 watchdog_thresh=30 {} {}",
+            "console={console} panic=-1 oops=panic quiet loglevel=4 psi=1 watchdog_thresh=30 {} {}",
             self.accel.cmdline(),
             boot.cmdline
         ));
@@ -129,7 +158,7 @@ impl Qemu {
     fn program(&self) -> Command {
         let mut command = match &self.binary {
             Some(binary) => Command::new(binary),
-            None => userland::program(&self.tree, "usr/bin/qemu-system-x86_64"),
+            None => userland::program(&self.tree, self.name()),
         };
         // A run that is killed takes its guests with it.
         if let Some(setpriv) = sh::find_program("setpriv") {
@@ -145,6 +174,13 @@ impl Qemu {
             command.env("QEMU_MODULE_DIR", self.tree.join("usr/lib/x86_64-linux-gnu/qemu"));
         }
         command
+    }
+
+    fn name(&self) -> &'static str {
+        match self.arch {
+            Arch::Amd64 => "usr/bin/qemu-system-x86_64",
+            Arch::Arm64 => "usr/bin/qemu-system-aarch64",
+        }
     }
 
     fn assert_version(&self) -> Result<String> {

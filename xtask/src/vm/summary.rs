@@ -120,6 +120,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     fn tally(may_skip: &[&str], verdict: Verdict, trouble: Option<&str>) -> Tally {
         let kernel = Kernel {
@@ -129,6 +130,9 @@ mod tests {
             package: "linux-image-6.1.*".into(),
             may_skip: may_skip.iter().map(|&name| name.to_owned()).collect(),
             programs: Vec::new(),
+            arch: Arch::Amd64,
+            machines: Vec::new(),
+            only_vm: false,
         };
         let test = Test { name: "t".into(), machine: "small".into(), timeout: 1 };
         let report = Report {

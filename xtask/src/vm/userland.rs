@@ -4,9 +4,10 @@
 //! depends on what the machine has. Each is kept in the cache under a name that is the hash of its inputs.
 use super::images;
 use super::matrix::Userland;
+use crate::arch::Arch;
 use crate::debs::Suite;
 use crate::{alone, kube, sh};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,18 @@ pub(crate) const SUITE: &str = "trixie";
 /// A directory with `packages` and everything they need, built once per set of versions.
 pub(crate) fn tree(name: &str, packages: &[impl AsRef<str>]) -> Result<PathBuf> {
     let closure = Suite::open(SUITE)?.closure(packages)?;
-    build(name, &closure, &[], &Extras::default())
+    build(name, &closure, &[], &Extras::default(), Arch::Amd64)
 }
 
 /// What a machine's root disk holds.
-pub(crate) fn root(name: &str, userland: &Userland) -> Result<PathBuf> {
-    let closure = Suite::open(SUITE)?.closure(&userland.packages)?;
+pub(crate) fn root(name: &str, userland: &Userland, arch: Arch) -> Result<PathBuf> {
+    let closure = Suite::open_for(SUITE, arch)?.closure(&userland.packages)?;
+    if arch != Arch::Amd64 {
+        let is_plain = userland.more.is_empty() && !userland.images && !userland.kubernetes;
+        ensure!(is_plain, "the userland {name} is made for amd64 alone");
+        let name = format!("{name}-{}", arch.debian());
+        return build(&name, &closure, &[], &Extras::default(), arch);
+    }
     let mut more = Vec::new();
     for (package, suite) in &userland.more {
         let versions = Suite::open(suite)?.versions(package)?;
@@ -32,7 +39,7 @@ pub(crate) fn root(name: &str, userland: &Userland) -> Result<PathBuf> {
         more.push((suite.clone(), format!("{package}={newest}")));
     }
     let kubernetes = userland.kubernetes.then(|| kube::assets(kube::For::Guests)).transpose()?;
-    build(name, &closure, &more, &Extras { images: userland.images, kubernetes })
+    build(name, &closure, &more, &Extras { images: userland.images, kubernetes }, arch)
 }
 
 /// What is in a tree beside packages.
@@ -50,6 +57,7 @@ fn build(
     closure: &[String],
     more: &[(String, String)],
     extras: &Extras,
+    arch: Arch,
 ) -> Result<PathBuf> {
     let mut made_from = closure.join("\n");
     for (_, package) in more {
@@ -68,7 +76,7 @@ fn build(
         return Ok(dir);
     }
     println!("vm: building {name} from {} packages of {SUITE}", closure.len());
-    let mut debs = Suite::open(SUITE)?.fetch(closure)?;
+    let mut debs = Suite::open_for(SUITE, arch)?.fetch(closure)?;
     for (suite, package) in more {
         println!("vm: {name} has {package} of {suite}");
         debs.extend(Suite::open(suite)?.fetch(std::slice::from_ref(package))?);
