@@ -38,7 +38,7 @@ pub(crate) fn print(
     let mut failures = Vec::new();
     let (mut passed, mut skipped) = (0, 0);
     println!(
-        "\n{:<6} {:<28} {:>6} {:>6} {:>7} {:>6}",
+        "\n{:<10} {:<28} {:>6} {:>6} {:>7} {:>6}",
         "kernel", "release", "passed", "failed", "skipped", "time"
     );
     for (kernel, image) in kernels {
@@ -48,7 +48,7 @@ pub(crate) fn print(
         let tally = Tally::of(kernel, own(), &tests(kernel));
         let time: Duration = own().map(|report| report.took).sum();
         println!(
-            "{:<6} {:<28} {:>6} {:>6} {:>7} {:>5}s",
+            "{:<10} {:<28} {:>6} {:>6} {:>7} {:>5}s",
             kernel.name,
             image.release,
             tally.passed,
