@@ -159,7 +159,12 @@ impl Terminal {
     }
 
     /// Waits for the program's end, after which the terminal must be as it was. Returns how it ended, and what is on the screen.
-    pub(super) fn given_back(mut self) -> (ExitStatus, String) {
+    pub(super) fn given_back(self) -> (ExitStatus, String) {
+        self.given_back_with("")
+    }
+
+    /// The same, with these as its last words: what it wrote may be read a little after it has ended.
+    pub(super) fn given_back_with(mut self, words: &str) -> (ExitStatus, String) {
         let mut ended = None;
         wait_for("the end of the program", || {
             ended = self.child.try_wait().unwrap();
@@ -168,6 +173,7 @@ impl Terminal {
         wait_for("the terminal to be given back", || {
             self.with(|screen| !screen.alternate_screen() && !screen.hide_cursor())
         });
+        wait_for(words, || self.text().contains(words));
         let flags = tcgetattr(self.program.as_fd()).unwrap().local_flags;
         assert!(flags.contains(LocalFlags::ICANON | LocalFlags::ECHO), "{flags:?}");
         (ended.unwrap(), self.text())
