@@ -60,7 +60,6 @@ fn tree(options: &[&str]) -> Result<String> {
     sh::read(cargo.args(["--prefix", "depth", "--format", "{p}\t{l}"]).args(options))
 }
 
-/// The version of a package of this machine, `None` where dpkg knows none.
 /// The version of a C library that is linked in; `None` where nobody knows.
 fn linked(name: &str, arch: Arch) -> Result<Option<String>> {
     match (arch, name) {
@@ -70,6 +69,7 @@ fn linked(name: &str, arch: Arch) -> Result<Option<String>> {
     }
 }
 
+/// The version of a package of this machine, `None` where dpkg knows none.
 fn installed(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     let out = query.args(["--show", "--showformat=${Version}", package]).output().ok()?;

@@ -27,8 +27,17 @@
     }
     return { rgb: [255, 255, 255], alpha: 1 };
   };
+  const { scrollWidth, clientWidth } = document.documentElement;
+  const isWide = scrollWidth > clientWidth;
+  // Whether a text reaches beyond the window, and nothing around it scrolls.
+  const isBeyond = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getBoundingClientRect().right > clientWidth && !node.parentElement.closest(".scroll,pre");
+  };
   const findings = [];
   let texts = 0;
+  let why = "";
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const text = node.data.trim();
@@ -37,6 +46,7 @@
     const style = getComputedStyle(element);
     if (style.visibility !== "visible" || element.getClientRects().length === 0) continue;
     texts += 1;
+    if (isWide && !why && isBeyond(node)) why = `, for "${text.slice(0, 80)}"`;
     const front = channels(element instanceof SVGElement ? style.fill : style.color);
     const behind = ground(element);
     if (!front || front.alpha !== 1 || !behind) {
@@ -50,19 +60,6 @@
       findings.push(`"${text.slice(0, 40)}" has a contrast of ${ratio.toFixed(2)}`);
     }
   }
-  const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth > clientWidth) {
-    const right = (text) => {
-      const range = document.createRange();
-      range.selectNodeContents(text);
-      return range.getBoundingClientRect().right;
-    };
-    const all = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    let what = "";
-    for (let text = all.nextNode(); text && !what; text = all.nextNode()) {
-      if (!text.parentElement.closest(".scroll,pre") && right(text) > clientWidth) what = `, for "${text.data.trim().slice(0, 80)}"`;
-    }
-    findings.push(`it is ${scrollWidth} pixels wide in a window of ${clientWidth}${what}`);
-  }
+  if (isWide) findings.push(`it is ${scrollWidth} pixels wide in a window of ${clientWidth}${why}`);
   return { texts, findings };
 })()

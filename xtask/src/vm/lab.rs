@@ -46,7 +46,7 @@ pub(crate) struct Lab {
     qemu: Qemu,
     /// Root disks by userland and architecture, each made when a test first needs it.
     disks: BTreeMap<(String, Arch), PathBuf>,
-    /// Of this machine's architecture.
+    /// Of amd64, as this machine is: its runner is asked which tests there are.
     pub(crate) payload: Payload,
     /// What guests of other architectures take, made when a test first needs it.
     others: BTreeMap<Arch, (Qemu, Payload)>,
