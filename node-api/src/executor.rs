@@ -1,6 +1,6 @@
 //! What the client of the API server runs on.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,9 +16,13 @@ const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// When the thread cannot be made now.
 pub(crate) fn new() -> Result<Runtime> {
     let executor = Builder::new_current_thread().enable_all().thread_keep_alive(ALWAYS).build()?;
-    ebb_agent::threads::contain(|| executor.spawn_blocking(|| ()))
-        .map_err(|panic| anyhow!("cannot start a thread for the API server: {panic}"))?;
-    Ok(executor)
+    // Waited for: a thread that is still coming up needs memory of its own.
+    let is_up = || executor.block_on(executor.spawn_blocking(|| ()));
+    match ebb_agent::threads::contain(is_up) {
+        Ok(Ok(())) => Ok(executor),
+        Ok(Err(error)) => Err(error).context("a thread for the API server has ended"),
+        Err(panic) => bail!("cannot start a thread for the API server: {panic}"),
+    }
 }
 
 #[cfg(test)]
@@ -36,7 +40,8 @@ mod tests {
             let name = std::thread::current().name().unwrap().to_owned();
             let mut apart = Command::new(std::env::current_exe().unwrap());
             let done = apart.args(["--exact", &name]).env(WITHOUT, "").output().unwrap();
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+            let said = [&done.stdout, &done.stderr].map(|said| String::from_utf8_lossy(said));
+            assert!(done.status.success(), "{}: {}", done.status, said.concat());
             return;
         }
         let executor = new().unwrap();
