@@ -1,5 +1,5 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
-use crate::bench::{self, idle, race};
+use crate::bench::{self, idle, observers, race};
 use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
@@ -241,6 +241,7 @@ pub(crate) const BENCHES: &[Test] = &[
     test("idle_ebb", "race", 300, idle::ebb),
     test("idle_earlyoom", "race", 300, idle::earlyoom),
     test("idle_nohang", "race", 300, idle::nohang),
+    test("observers_ebb", "race", 2400, observers::ebb),
     test("programs_costs", "small", 300, bench::programs::costs),
     test("reflex_beside_user_space", "node", 1500, bench::reflex::beside_user_space),
     test("reconciler_times", "node", 400, keeping::measure),

@@ -39,6 +39,8 @@ enum Section {
     Race,
     /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
     Idle,
+    /// A guest: what it costs ebb to be scraped and watched, idle and in the race.
+    Observers,
     /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
     Kernel,
     /// Guests: the reflex beside the path through user space, and what each program costs, on each kernel.
@@ -63,6 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = [
         Section::Race,
         Section::Idle,
+        Section::Observers,
         Section::Kernel,
         Section::Reflex,
         Section::Reconciler,
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (name, text) = match section {
             Section::Race => ("race", vm::race::run(&args.only)?),
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
+            Section::Observers => ("observers", vm::observers::run()?),
             Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Reflex => ("reflex", vm::shots::run()?),
             Section::Reconciler => ("reconciler", vm::reconciler::run()?),

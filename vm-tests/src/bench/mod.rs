@@ -3,6 +3,7 @@
 mod peers;
 
 pub(crate) mod idle;
+pub(crate) mod observers;
 pub(crate) mod programs;
 pub(crate) mod race;
 pub(crate) mod reflex;

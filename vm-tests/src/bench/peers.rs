@@ -33,6 +33,30 @@ pub(crate) const EBB: Peer = Peer {
     ready: "started",
 };
 
+/// Where [`OBSERVED`] can be watched.
+pub(super) const API: &str = "/run/ebb-api.sock";
+pub(super) const METRICS: &str = "127.0.0.1:9808";
+
+/// ebb that can be watched.
+pub(crate) const OBSERVED: Peer = Peer {
+    name: EBB.name,
+    settings: EBB.settings,
+    command: &[
+        "/payload/ebb",
+        "run",
+        "--enforce",
+        "--config",
+        "/run/ebb.yaml",
+        "--output",
+        "json",
+        "--api",
+        API,
+        "--listen",
+        METRICS,
+    ],
+    ready: EBB.ready,
+};
+
 /// Polls MemAvailable, sleeping between 0.1 and 1 s by its own forecast; SIGKILL at once.
 pub(crate) const EARLYOOM: Peer = Peer {
     name: "earlyoom",

@@ -54,10 +54,7 @@ fn race(test: &TestContext, peer: Peer) -> Result<Outcome> {
     let observer = Observer::start()?;
     let mut rows = String::new();
     for run in 0..=RUNS {
-        let row = match one_run(peer, &observer, run).with_context(|| format!("in run {run}"))? {
-            Race::Won { kill, back } => format!("won {kill} {back}"),
-            Race::Lost(why) => format!("lost {why}"),
-        };
+        let row = row(peer, &observer, run)?;
         // An emulator translates code when it first runs: the first run measures that, in the kernel and in the contender.
         if run > 0 {
             writeln!(rows, "{row}").context("cannot write to memory")?;
@@ -70,6 +67,14 @@ fn race(test: &TestContext, peer: Peer) -> Result<Outcome> {
     fs::copy(peers::Running::log(), dir.join("log")).context("cannot leave the log")?;
     running.stop()?;
     Ok(Outcome::Passed)
+}
+
+/// One run as a line: `won`, and the microseconds from the crossing to the kill and to the memory's return, or `lost` and why.
+pub(super) fn row(peer: Peer, observer: &Observer, run: u32) -> Result<String> {
+    Ok(match one_run(peer, observer, run).with_context(|| format!("in run {run}"))? {
+        Race::Won { kill, back } => format!("won {kill} {back}"),
+        Race::Lost(why) => format!("lost {why}"),
+    })
 }
 
 fn one_run(peer: Peer, observer: &Observer, run: u32) -> Result<Race> {

@@ -6,14 +6,21 @@ use super::measure::{self, Measurement};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 
-/// What came of one contender's runs. Times are in microseconds since the crossing, sorted.
+/// What came of runs. Times are in microseconds since the crossing, sorted.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    pub(super) kill: Vec<u64>,
+    pub(super) back: Vec<u64>,
+    /// Why, of each that was lost.
+    pub(super) lost: Vec<String>,
+}
+
+/// One contender.
 #[derive(Debug, Default)]
 struct Contender {
     name: String,
     settings: String,
-    kill: Vec<u64>,
-    back: Vec<u64>,
-    lost: Vec<String>,
+    runs: Runs,
 }
 
 /// Run the race, with the contenders named or all of them, and return its section of `docs/benchmarks.md`.
@@ -27,29 +34,43 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
 }
 
 fn contender(measured: &Measurement) -> Result<Contender> {
-    let mut contender = Contender {
+    Ok(Contender {
         name: measured.name.clone(),
         settings: measured.read("settings")?,
-        ..Contender::default()
-    };
-    for row in measured.read("runs")?.lines() {
-        let words: Vec<&str> = row.splitn(3, ' ').collect();
-        match words.as_slice() {
-            ["won", kill, back] => {
-                contender.kill.push(kill.parse().context("a run's kill is no number")?);
-                contender.back.push(back.parse().context("a run's recovery is no number")?);
+        runs: Runs::parse(&measured.read("runs")?)?,
+    })
+}
+
+impl Runs {
+    /// What the guest left: a line for each run.
+    pub(super) fn parse(rows: &str) -> Result<Self> {
+        let mut runs = Self::default();
+        for row in rows.lines() {
+            let words: Vec<&str> = row.splitn(3, ' ').collect();
+            match words.as_slice() {
+                ["won", kill, back] => {
+                    runs.kill.push(kill.parse().context("a run's kill is no number")?);
+                    runs.back.push(back.parse().context("a run's recovery is no number")?);
+                }
+                ["lost", why @ ..] => runs.lost.push(why.join(" ")),
+                _ => bail!("the guest reports a run as {row:?}"),
             }
-            ["lost", why @ ..] => contender.lost.push(why.join(" ")),
-            _ => bail!("the guest reports a run as {row:?}"),
         }
+        runs.kill.sort_unstable();
+        runs.back.sort_unstable();
+        Ok(runs)
     }
-    contender.kill.sort_unstable();
-    contender.back.sort_unstable();
-    Ok(contender)
+
+    /// The cells of a table: to the kill, to the memory's return, and how many were lost.
+    pub(super) fn cells(&self) -> String {
+        let Self { kill, back, lost } = self;
+        let shown = [shown(kill, 50), shown(kill, 99), shown(back, 50), shown(back, 99)];
+        format!("{} | {}", shown.join(" | "), lost.len())
+    }
 }
 
 fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
-    let runs = contenders.iter().map(|c| c.kill.len() + c.lost.len()).max().unwrap_or(0);
+    let runs = contenders.iter().map(|c| c.runs.kill.len() + c.runs.lost.len()).max().unwrap_or(0);
     let mut text = format!(
         "## Time from a crossed threshold to the kill\n\n\
          Conditions: {conditions}; guest with 2 CPUs and 1536 MiB, no swap; {runs} runs each, after one that is not counted because the emulator then translates what runs for the first time.\n\
@@ -61,23 +82,14 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
          | | to SIGKILL p50 | p99 | to memory back p50 | p99 | lost |\n|---|---|---|---|---|---|\n"
     );
     for c in contenders {
-        writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} |",
-            c.name,
-            shown(&c.kill, 50),
-            shown(&c.kill, 99),
-            shown(&c.back, 50),
-            shown(&c.back, 99),
-            c.lost.len()
-        )?;
+        writeln!(text, "| {} | {} |", c.name, c.runs.cells())?;
     }
     text.push_str("\nSettings:\n");
     for c in contenders {
         writeln!(text, "- {}: {}.", c.name, c.settings.trim())?;
     }
-    for c in contenders.iter().filter(|c| !c.lost.is_empty()) {
-        let mut reasons = c.lost.clone();
+    for c in contenders.iter().filter(|c| !c.runs.lost.is_empty()) {
+        let mut reasons = c.runs.lost.clone();
         reasons.sort_unstable();
         reasons.dedup();
         writeln!(text, "- {} lost because: {}.", c.name, reasons.join("; "))?;
@@ -105,8 +117,7 @@ mod tests {
         let loser = Contender {
             name: "slow".into(),
             settings: "as shipped".into(),
-            lost: vec!["nobody killed the hog".into(); 2],
-            ..Contender::default()
+            runs: Runs { lost: vec!["nobody killed the hog".into(); 2], ..Runs::default() },
         };
         let text = render(&[loser], "here").unwrap();
         assert!(text.contains("| slow | – | – | – | – | 2 |"));
