@@ -1,6 +1,7 @@
 //! What the client of the API server runs on.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,13 +17,12 @@ const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// When the thread cannot be made now.
 pub(crate) fn new() -> Result<Runtime> {
     let executor = Builder::new_current_thread().enable_all().thread_keep_alive(ALWAYS).build()?;
-    // Waited for: a thread that is still coming up needs memory of its own.
-    let is_up = || executor.block_on(executor.spawn_blocking(|| ()));
-    match ebb_agent::threads::contain(is_up) {
-        Ok(Ok(())) => Ok(executor),
-        Ok(Err(error)) => Err(error).context("a thread for the API server has ended"),
-        Err(panic) => bail!("cannot start a thread for the API server: {panic}"),
-    }
+    let (up, is_up) = sync_channel(1);
+    ebb_agent::threads::contain(|| executor.spawn_blocking(move || up.send(())))
+        .map_err(|panic| anyhow!("cannot start a thread for the API server: {panic}"))?;
+    // A thread that is still coming up needs memory of its own.
+    is_up.recv().context("a thread for the API server did not come up")?;
+    Ok(executor)
 }
 
 #[cfg(test)]
