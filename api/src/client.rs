@@ -2,8 +2,9 @@
 
 use crate::wire::agent_client::AgentClient;
 use crate::wire::{
-    GetIncidentRequest, GetNodeRequest, GetNodeResponse, Incident, ListIncidentsRequest,
-    ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest, WatchResponse, watch_response,
+    GetDecisionRequest, GetIncidentRequest, GetNodeRequest, GetNodeResponse, Incident,
+    ListIncidentsRequest, ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest, WatchResponse,
+    watch_response,
 };
 use hyper_util::rt::TokioIo;
 use std::io::{self, ErrorKind};
@@ -151,6 +152,20 @@ impl Client {
     pub async fn incident(&mut self, id: &str) -> Result<Vec<u8>, ClientError> {
         let request = GetIncidentRequest { id: id.to_owned() };
         let mut pieces = self.0.get_incident(request).await?.into_inner();
+        let mut json = Vec::new();
+        while let Some(piece) = pieces.message().await? {
+            json.extend(piece.json);
+        }
+        Ok(json)
+    }
+
+    /// What the latest decision was made of: JSON.
+    ///
+    /// # Errors
+    /// As for [`Client::watch`]; `Unimplemented` is what an agent says that does not know the call yet.
+    pub async fn decision(&mut self) -> Result<Vec<u8>, ClientError> {
+        let answer = timeout(PATIENCE, self.0.get_decision(GetDecisionRequest {})).await;
+        let mut pieces = answer.map_err(|_| ClientError::Silent)??.into_inner();
         let mut json = Vec::new();
         while let Some(piece) = pieces.message().await? {
             json.extend(piece.json);

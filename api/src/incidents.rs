@@ -2,16 +2,13 @@
 //!
 //! A name that a client gives is only ever compared with those that are there; no path is made of it.
 
-use crate::pace::Hand;
+use crate::pace::{Hand, PIECE};
 use crate::wire::{GetIncidentResponse, Incident};
 use std::fs::{DirEntry, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use tonic::Status;
-
-/// Bytes of one piece.
-const PIECE: usize = 32 << 10;
 
 /// The incidents in `directory`, the newest first, at most `limit`.
 pub(crate) fn list(directory: &Path, limit: usize) -> io::Result<Vec<Incident>> {

@@ -3,7 +3,7 @@
 //! ```text
 //!  whoever reports ─► RecordSink ──bounded queue──► server ─► recent records ─► a Watch for each client
 //!                      (never waits, counts)          │
-//!  the loop ◄── asked by a function that is given ────┴── GetNode · ListWorkloads · ListIncidents · GetIncident
+//!  the loop ◄── asked by a function that is given ────┴── GetNode · ListWorkloads · GetDecision · ListIncidents · GetIncident
 //! ```
 //! The server has a thread to itself, and shares with the agent nothing but two bounded queues: nobody who reports, decides or kills ever waits for it, or for a client.
 //! [`wire`] is the protocol, made from `proto/ebb/v1/ebb.proto`, where its rules are said; `socket` and `peer` say who may speak it, `connection` how many and for how long; [`client`] speaks it from the other side.

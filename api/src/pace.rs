@@ -10,6 +10,9 @@ use tokio::time::timeout;
 /// How long a client may take nothing in although something is there for it.
 const STALLED: Duration = Duration::from_secs(10);
 
+/// Bytes of one piece of what is handed out in pieces.
+pub(crate) const PIECE: usize = 32 << 10;
+
 /// Hands things to a client.
 pub(crate) struct Hand<T> {
     pub(crate) to: Sender<T>,

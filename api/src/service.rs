@@ -3,13 +3,13 @@
 use crate::connection::Client;
 use crate::events::{Event, Events};
 use crate::incidents;
-use crate::pace::Hand;
+use crate::pace::{Hand, PIECE};
 use crate::watch::{self, Board};
 use crate::wire::agent_server::Agent;
 use crate::wire::{
-    GetIncidentRequest, GetIncidentResponse, GetNodeRequest, GetNodeResponse, ListIncidentsRequest,
-    ListIncidentsResponse, ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest,
-    WatchResponse,
+    GetDecisionRequest, GetDecisionResponse, GetIncidentRequest, GetIncidentResponse,
+    GetNodeRequest, GetNodeResponse, ListIncidentsRequest, ListIncidentsResponse,
+    ListWorkloadsRequest, ListWorkloadsResponse, WatchRequest, WatchResponse,
 };
 use crate::workloads::at_most;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,8 @@ pub struct Questions {
     pub node: Ask<GetNodeResponse>,
     /// Which workloads there are, in the order in which they are told.
     pub workloads: Ask<ListWorkloadsResponse>,
+    /// What the latest decision was made of, as a JSON document; `None` where there was no such decision yet.
+    pub decision: Ask<Option<Arc<[u8]>>>,
 }
 
 /// The latest answers of the loop.
@@ -46,6 +48,7 @@ pub struct Questions {
 struct Latest {
     node: Option<(Instant, GetNodeResponse)>,
     workloads: Option<(Instant, ListWorkloadsResponse)>,
+    decision: Option<(Instant, Option<Arc<[u8]>>)>,
 }
 
 /// The calls of `ebb.v1.Agent`.
@@ -128,6 +131,7 @@ impl Drop for PanicGuard {
 impl Agent for Calls {
     type WatchStream = ReceiverStream<Result<WatchResponse, Status>>;
     type GetIncidentStream = ReceiverStream<Result<GetIncidentResponse, Status>>;
+    type GetDecisionStream = ReceiverStream<Result<GetDecisionResponse, Status>>;
 
     async fn watch(
         &self,
@@ -183,6 +187,27 @@ impl Agent for Calls {
             return Err(Status::not_found("there is no incident with this id"));
         };
         self.stream(client, |hand| async move { incidents::hand_out(file, &hand).await })
+    }
+
+    async fn get_decision(
+        &self,
+        request: Request<GetDecisionRequest>,
+    ) -> Result<Response<Self::GetDecisionStream>, Status> {
+        let _told = self.guard();
+        let client = request.extensions().get::<Client>().cloned();
+        let mut latest = self.latest.lock().await;
+        let document = fresh_or_asked(&mut latest.decision, &self.questions.decision).await?;
+        drop(latest);
+        let Some(document) = document else {
+            return Err(Status::unavailable("nothing has been decided yet; ask again in a moment"));
+        };
+        self.stream(client, |hand| async move {
+            for piece in document.chunks(PIECE) {
+                if !hand.over(Ok(GetDecisionResponse { json: piece.to_vec() })).await {
+                    return;
+                }
+            }
+        })
     }
 }
 

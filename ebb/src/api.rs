@@ -1,13 +1,15 @@
 //! `--api`: the local API of the agent, on a thread of its own, and what the loop says of the node in the protocol's words.
 
 use super::Failure;
+use super::at_work::Document;
 use super::rank::untouchable;
 use super::workloads::{Known, Line, Stalls, Standing, lines};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::act::Mode;
 use ebb_agent::report::Reporter;
 use ebb_agent::run::{
-    NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus, node_questions,
+    LatestDecision, NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus,
+    node_questions,
 };
 use ebb_agent::threads;
 use ebb_api::wire::{
@@ -21,7 +23,7 @@ use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
 use ebb_policy::{History, Quantity, Signal, Snapshot, rank, spared};
 use nix::unistd::{Group, geteuid};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -116,7 +118,8 @@ impl Api {
             records,
             questions: Questions {
                 node: ask(questions.clone()),
-                workloads: ask_workloads(questions),
+                workloads: ask_workloads(questions.clone()),
+                decision: ask_decision(questions),
             },
             incidents,
             run,
@@ -173,6 +176,19 @@ fn ask_workloads(questions: NodeQuestions) -> Ask<ListWorkloadsResponse> {
             let status = asked?.await.ok()?;
             let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);
             Some(workloads(&status, &mut stalls))
+        })
+    })
+}
+
+/// How the loop is asked what its latest decision was made of; it is written down here, on the API's own thread.
+fn ask_decision(questions: NodeQuestions) -> Ask<Option<Arc<[u8]>>> {
+    Box::new(move || {
+        let asked = questions.ask_decision();
+        Box::pin(async move {
+            let LatestDecision { made_of, config, pod_cgroups } = asked?.await.ok()?;
+            let Some((snapshot, history)) = made_of else { return Some(None) };
+            let document = Document { config, snapshot, history, pod_cgroups };
+            serde_json::to_vec(&document).ok().map(|json| Some(json.into()))
         })
     })
 }
@@ -317,27 +333,5 @@ fn candidate(key: &WorkloadKey) -> Candidate {
         pod_uid: key.uid.clone(),
         cgroup_id: key.cgroup.map(|id| id.0),
         pid: key.process.map(|process| process.pid),
-    }
-}
-
-/// Which agent a client asks.
-#[derive(Debug, clap::Args)]
-pub(super) struct ClientArgs {
-    /// The socket of the agent's API, as `ebb run --api PATH` has it.
-    #[arg(long, value_name = "PATH", default_value = ebb_api::USUAL)]
-    api: PathBuf,
-}
-
-impl ClientArgs {
-    pub(super) fn path(&self) -> &Path {
-        &self.api
-    }
-}
-
-/// What it means for a command that the agent does not answer.
-pub(super) fn failure(error: ebb_api::client::ClientError) -> Failure {
-    match error {
-        absent @ ebb_api::client::ClientError::Absent { .. } => Failure::Host(absent.into()),
-        other => Failure::Failed(other.into()),
     }
 }

@@ -3,9 +3,11 @@
 //! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
 
 mod api;
+mod at_work;
 mod beside_kubelet;
 mod cgroups;
 mod check;
+mod client;
 mod cluster;
 mod complete;
 mod configured;

@@ -5,7 +5,7 @@ use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::CgroupLayout;
 use ebb_agent::sense::node::NodeSensor;
 use ebb_policy::Signal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the node's files are.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +22,11 @@ pub(super) struct NodeArgs {
 }
 
 impl NodeArgs {
+    /// Whether nothing names another node than the one that this process sees.
+    pub(super) fn is_this_one(&self) -> bool {
+        self.cgroup_root.is_none() && self.node_fs.is_none() && self.proc_root == Path::new("/proc")
+    }
+
     /// The directory on the node's own filesystem; `None` where there is none of those that are usual.
     pub(super) fn node_fs(&self) -> Option<PathBuf> {
         let usual = || {

@@ -1,8 +1,9 @@
-//! `ebb plan`: the pure core on a saved snapshot. Reads files, decides, prints; it touches nothing of this node.
+//! `ebb plan`: the pure core on a saved snapshot, or on what an agent at work knows. Decides and prints; it touches nothing of this node.
 
 mod batch;
 mod text;
 
+use super::at_work::AtWork;
 use super::configured::ConfigArgs;
 use super::{Failure, json};
 use anyhow::{Context as _, anyhow, ensure};
@@ -20,7 +21,7 @@ pub(super) use text::{describe, list, standing, threshold};
 
 /// Arguments of `ebb plan`.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["snapshot", "batch", "explain_config"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["snapshot", "batch", "explain_config", "api"])))]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
@@ -30,6 +31,9 @@ pub(super) struct Args {
     /// Many passes in one process: a snapshot a line, answered by a line each; what a pass remembers is carried on to the next. `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     batch: Option<PathBuf>,
+    /// Make the latest decision of the agent whose API has its socket there once more, as in /run/ebb/api.sock; by the thresholds of the configuration that is named, if one is. Protection, preference and priorities stay those that the agent has given. Nothing is done.
+    #[arg(long, value_name = "PATH", conflicts_with = "history")]
+    api: Option<PathBuf>,
     /// Decide nothing: list every setting in force, those in the file and those that follow from leaving them out.
     #[arg(long)]
     explain_config: bool,
@@ -55,6 +59,11 @@ pub(super) enum Output {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(socket) = &args.api {
+        let AtWork { config, snapshot, history, .. } = AtWork::ask(socket)?;
+        let config = if args.config.is_given() { args.config.load()? } else { config };
+        return decide_and_print(args, &config, &snapshot, &history);
+    }
     let config = args.config.load()?;
     if args.explain_config {
         return explain(&args.config, &config, args.output);
@@ -67,10 +76,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     // One of the two is given, as the arguments demand.
     let path = args.snapshot.as_deref().unwrap_or(Path::new("-"));
-    let snapshot = read_snapshot(path)?;
-    within_reach(&config, &snapshot)
+    decide_and_print(args, &config, &read_snapshot(path)?, &history)
+}
+
+fn decide_and_print(
+    args: &Args,
+    config: &Config,
+    snapshot: &Snapshot,
+    history: &History,
+) -> Result<(), Failure> {
+    within_reach(config, snapshot)
         .map_err(|errors| Failure::Input(placed(args.config.file(), errors).into()))?;
-    let (plan, history) = decide(&snapshot, &config.limits, &history);
+    let (plan, history) = decide(snapshot, &config.limits, history);
     remember(args.history_out.as_deref(), &history)?;
     let answer = match args.output {
         Output::Text => describe(&plan),

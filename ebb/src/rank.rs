@@ -1,5 +1,6 @@
 //! `ebb rank`: the candidates for eviction in their order, with the keys that made it, and who is no candidate and why.
 
+use super::at_work::{AtWork, AtWorkArgs};
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::{self, Output};
@@ -9,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use ebb_journal::text::{plain, ranked, reason};
 use ebb_policy::plan::{Ranked, SkipReason};
 use ebb_policy::snapshot::{State, Workload, WorkloadKey};
-use ebb_policy::{Signal, Snapshot, rank};
+use ebb_policy::{History, Signal, Snapshot, rank};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,8 +25,10 @@ pub(super) struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     runtime: RuntimeArgs,
+    #[command(flatten)]
+    at_work: AtWorkArgs,
     /// Rank the workloads of this saved snapshot rather than of this node; `-` reads standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "cri")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cri", "api"])]
     snapshot: Option<PathBuf>,
     /// What the previous pass remembered, as `ebb plan` prints it: the attributed ranking goes by growth, which one snapshot does not show.
     #[arg(long, value_name = "FILE", requires = "snapshot")]
@@ -57,11 +60,19 @@ enum Line<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let (config, snapshot) = match &args.snapshot {
-        Some(path) => (args.config.load()?, plan::read_snapshot(path)?),
-        None => snapshot::take(&args.node, &args.config, &args.runtime)?,
+    let (config, snapshot, history) = match &args.snapshot {
+        Some(path) => {
+            let config = args.config.load()?;
+            (config, plan::read_snapshot(path)?, plan::history(args.history.as_deref())?)
+        }
+        None => match args.at_work.ask()? {
+            Some(AtWork { config, snapshot, history, .. }) => (config, snapshot, history),
+            None => {
+                let (config, snapshot) = snapshot::take(&args.node, &args.config, &args.runtime)?;
+                (config, snapshot, History::default())
+            }
+        },
     };
-    let history = plan::history(args.history.as_deref())?;
     let ranking = rank(&snapshot, &config.limits, &history, args.signal);
     let lines = tell_apart(&snapshot, ranking);
     let answer = match args.output {

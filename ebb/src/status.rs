@@ -1,6 +1,6 @@
 //! `ebb status`: how the node stands, as the agent at work knows it.
 
-use super::api::{ClientArgs, failure};
+use super::client::{ClientArgs, failure};
 use super::plan::Output;
 use super::runtime::{ago, table};
 use super::{Failure, event_loop, json};

@@ -4,7 +4,7 @@
 //!  connect ─► Watch after the last number ─► print ─► connection lost ─► wait ─► connect …
 //! ```
 
-use super::api::{ClientArgs, failure};
+use super::client::{ClientArgs, failure};
 use super::{Failure, event_loop, warn};
 use anyhow::Context as _;
 use ebb_api::client::{Client, ClientError, Watching};

@@ -67,7 +67,8 @@ pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
 pub use status::{
-    NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus, node_questions,
+    LatestDecision, NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus,
+    node_questions,
 };
 use std::collections::BTreeMap;
 use std::io;

@@ -81,7 +81,7 @@ impl Agent {
         if evictions.is_empty() {
             self.tell_of_holding(&plan);
             if let Some(kept) = &mut self.kept {
-                kept.take_seen(snapshot);
+                kept.take_made_of(snapshot, before, extent);
             }
             return;
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  NodeQuestions ──one at a time──► Event::Asked ─┬─► NodeStatus      ──► who asked
-//!                                                 └─► WorkloadsStatus ──► who asked, who ranks them on a thread of its own
+//!                                                 ├─► WorkloadsStatus ──► who asked, who ranks them on a thread of its own
+//!                                                 └─► LatestDecision  ──► who asked, who writes it down there
 //! ```
 //! Of the workloads the loop hands over the snapshot of its latest decision, which it needs no more, as it is.
 
@@ -14,7 +15,7 @@ use ebb_policy::history::Growth;
 use ebb_policy::limits::{Limits, MemoryPressure};
 use ebb_policy::plan::ThresholdStatus;
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{Signal, Snapshot, StallShare, Time, observed};
+use ebb_policy::{History, Signal, Snapshot, StallShare, Time, observed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +59,23 @@ pub struct ThresholdNow {
 /// The workloads, and what ranking them takes.
 #[derive(Clone, Debug)]
 pub struct WorkloadsStatus {
-    /// What the latest decision knew, without images, containers and logs; `None` before the first.
+    /// What the latest decision knew; `None` before the first.
     pub seen: Option<Arc<Snapshot>>,
     /// How fast they grow, ordered by who they are.
     pub growth: Vec<Growth>,
     /// What is decided by.
     pub limits: Limits,
+    /// The cgroups of pods, by their UIDs.
+    pub pod_cgroups: BTreeMap<String, String>,
+}
+
+/// What the latest decision on everything, disk and images too, was made of: the policy makes it again of this.
+#[derive(Clone, Debug)]
+pub struct LatestDecision {
+    /// What was known, and what was remembered before; `None` until such a decision was made that evicted nobody.
+    pub made_of: Option<(Arc<Snapshot>, Arc<History>)>,
+    /// The configuration in force, as YAML.
+    pub config: String,
     /// The cgroups of pods, by their UIDs.
     pub pod_cgroups: BTreeMap<String, String>,
 }
@@ -74,6 +86,8 @@ pub(super) enum Asked {
     Node(oneshot::Sender<NodeStatus>),
     /// Which workloads there are.
     Workloads(oneshot::Sender<WorkloadsStatus>),
+    /// What the latest decision was made of.
+    Decision(oneshot::Sender<LatestDecision>),
 }
 
 /// The way of questions to the loop.
@@ -105,6 +119,13 @@ impl NodeQuestions {
         let (question, answer) = oneshot::channel();
         self.0.try_send(Asked::Workloads(question)).ok().map(|()| answer)
     }
+
+    /// Asks what the latest decision was made of; `None` while another question waits.
+    #[must_use]
+    pub fn ask_decision(&self) -> Option<oneshot::Receiver<LatestDecision>> {
+        let (question, answer) = oneshot::channel();
+        self.0.try_send(Asked::Decision(question)).ok().map(|()| answer)
+    }
 }
 
 /// What is kept of the latest decisions, where somebody may ask for it.
@@ -115,6 +136,8 @@ pub(super) struct Kept {
     /// What there is of each signal, as last observed.
     capacities: BTreeMap<Signal, u64>,
     seen: Option<Arc<Snapshot>>,
+    /// Of the latest decision on everything: what it knew, and what was remembered before it.
+    made_of: Option<(Arc<Snapshot>, Arc<History>)>,
 }
 
 impl Kept {
@@ -137,14 +160,15 @@ impl Kept {
         self.ranking = ranked.map(|ranked| (at, ranked));
     }
 
-    /// Keeps what a decision knew, which needs it no more: nothing is copied.
-    pub(super) fn take_seen(&mut self, mut seen: Snapshot) {
+    /// Keeps what a decision was made of, which needs it no more: nothing is copied.
+    pub(super) fn take_made_of(&mut self, seen: Snapshot, before: History, extent: Extent) {
         let known = observed(&seen).into_iter();
         self.capacities.extend(known.filter_map(|(signal, seen)| Some((signal, seen.capacity?))));
-        (seen.containers, seen.sandboxes) = (Vec::new(), Vec::new());
-        (seen.images, seen.layers) = (Vec::new(), BTreeMap::new());
-        (seen.log_dirs, seen.log_links) = (Vec::new(), Vec::new());
-        self.seen = Some(Arc::new(seen));
+        let seen = Arc::new(seen);
+        if extent == Extent::Everything {
+            self.made_of = Some((Arc::clone(&seen), Arc::new(before)));
+        }
+        self.seen = Some(seen);
     }
 }
 
@@ -154,6 +178,15 @@ impl Agent {
         match question {
             Asked::Node(answer) => drop(answer.send(self.node_status())),
             Asked::Workloads(answer) => drop(answer.send(self.workloads_status())),
+            Asked::Decision(answer) => drop(answer.send(self.latest_decision())),
+        }
+    }
+
+    fn latest_decision(&self) -> LatestDecision {
+        LatestDecision {
+            made_of: self.kept.as_ref().and_then(|kept| kept.made_of.clone()),
+            config: self.policy.text.clone(),
+            pod_cgroups: self.state.pod_cgroups(),
         }
     }
 
@@ -205,7 +238,7 @@ impl Agent {
 mod tests {
     use super::*;
     use ebb_policy::plan::{Strength, ThresholdState};
-    use ebb_policy::snapshot::{Observation, Workload};
+    use ebb_policy::snapshot::Observation;
 
     fn status(signal: Signal, state: ThresholdState) -> ThresholdStatus {
         ThresholdStatus {
@@ -249,21 +282,20 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_decision_knew_the_workloads_are_kept_and_the_size_of_what_can_run_out() {
+    fn the_latest_decision_is_kept_and_the_latest_on_everything_beside_it() {
         let mut kept = Kept::default();
-        let snapshot = |signal, capacity| {
-            let mut snapshot = Snapshot::at(Time(7));
+        let snapshot = |at, signal, capacity| {
+            let mut snapshot = Snapshot::at(Time(at));
             let seen = Observation { available: 1, capacity, observed_at: None };
             snapshot.signals.insert(signal, seen);
-            snapshot.workloads = vec![Workload::default()];
-            snapshot.layers.insert("a layer".into(), 1);
             snapshot
         };
-        kept.take_seen(snapshot(Signal::NodeFsAvailable, Some(9)));
-        // A quick decision says nothing of disk.
-        kept.take_seen(snapshot(Signal::MemoryAvailable, Some(4)));
-        let seen = kept.seen.unwrap();
-        assert_eq!((seen.workloads.len(), seen.layers.len()), (1, 0));
+        let whole = snapshot(7, Signal::NodeFsAvailable, Some(9));
+        kept.take_made_of(whole, History::default(), Extent::Everything);
+        let quick = snapshot(8, Signal::MemoryAvailable, Some(4));
+        kept.take_made_of(quick, History::default(), Extent::Quick);
+        let at = [kept.seen.as_ref(), kept.made_of.as_ref().map(|(seen, _)| seen)];
+        assert_eq!(at.map(|seen| seen.map(|seen| seen.taken_at)), [Some(Time(8)), Some(Time(7))]);
         let expected = [(Signal::MemoryAvailable, 4), (Signal::NodeFsAvailable, 9)];
         assert_eq!(kept.capacities, BTreeMap::from(expected));
     }

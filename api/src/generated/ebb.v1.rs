@@ -310,6 +310,15 @@ pub struct GetIncidentResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub json: ::prost::alloc::vec::Vec<u8>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDecisionRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDecisionResponse {
+    /// A piece of one JSON document: `config`, the configuration in force as YAML; `snapshot` and `history`, as
+    /// docs/schema has them; `podCgroups`, the cgroups of pods by their UIDs.
+    #[prost(bytes = "vec", tag = "1")]
+    pub json: ::prost::alloc::vec::Vec<u8>,
+}
 /// Importance as syslog(3) has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -809,6 +818,32 @@ pub mod agent_client {
             req.extensions_mut().insert(GrpcMethod::new("ebb.v1.Agent", "GetIncident"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What the latest decision on everything was made of, disk and images too, in pieces: `ebb plan --api` makes it again,
+        /// with another configuration if one is given. Nothing is read for it.
+        ///
+        /// An answer may be up to 100 milliseconds old, what it tells of up to a minute. UNAVAILABLE: the loop did not answer
+        /// within a second, or has not made such a decision yet.
+        pub async fn get_decision(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetDecisionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::GetDecisionResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/ebb.v1.Agent/GetDecision");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("ebb.v1.Agent", "GetDecision"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -876,6 +911,24 @@ pub mod agent_server {
             request: tonic::Request<super::GetIncidentRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::GetIncidentStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the GetDecision method.
+        type GetDecisionStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::GetDecisionResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What the latest decision on everything was made of, disk and images too, in pieces: `ebb plan --api` makes it again,
+        /// with another configuration if one is given. Nothing is read for it.
+        ///
+        /// An answer may be up to 100 milliseconds old, what it tells of up to a minute. UNAVAILABLE: the loop did not answer
+        /// within a second, or has not made such a decision yet.
+        async fn get_decision(
+            &self,
+            request: tonic::Request<super::GetDecisionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::GetDecisionStream>,
             tonic::Status,
         >;
     }
@@ -1166,6 +1219,52 @@ pub mod agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetIncidentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ebb.v1.Agent/GetDecision" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetDecisionSvc<T: Agent>(pub Arc<T>);
+                    impl<
+                        T: Agent,
+                    > tonic::server::ServerStreamingService<super::GetDecisionRequest>
+                    for GetDecisionSvc<T> {
+                        type Response = super::GetDecisionResponse;
+                        type ResponseStream = T::GetDecisionStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetDecisionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::get_decision(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetDecisionSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

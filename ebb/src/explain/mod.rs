@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  KIND/NAME ───────────────────────────────► cluster: what holds the object, what releases it
-//!  pod/NAME, cgroup/PATH ─┬─ one look ──────► live:    safe · its place for each signal · whether it goes next (what_if)
+//!  pod/NAME, cgroup/PATH ─┬─ agent, or look ► live:    safe · its place for each signal · whether it goes next (what_if)
 //!                         └─ incident files ► past:    was evicted: when, why, what was known, how it ended
 //!  image/REF ───────────────────────────────► image:   why it stays or when it goes, who uses it
 //!  eviction/ID ────────────── a record ─────► incident: from the crossing to the relief
@@ -15,6 +15,7 @@ mod past;
 mod text;
 mod what_if;
 
+use super::at_work::{AtWork, AtWorkArgs};
 use super::beside_kubelet::node_name;
 use super::cluster::{self, Target};
 use super::configured::ConfigArgs;
@@ -59,11 +60,13 @@ pub(super) struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     runtime: RuntimeArgs,
+    #[command(flatten)]
+    at_work: AtWorkArgs,
     /// Explain a pod or a cgroup from this node, beside its kubelet: the API server tells of priorities, owners and budgets. It is so anyway where $NODE_NAME is set, as in the DaemonSet.
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long, conflicts_with_all = ["from", "api"])]
     kubernetes: bool,
     /// The name of this Node in the cluster; without it, that in $NODE_NAME. Implies --kubernetes.
-    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "api"])]
     node_name: Option<String>,
     /// Where `ebb run` keeps its records of incidents: they tell whether a workload was evicted, and why. Else the directory that --config names, or /etc/ebb/ebb.yaml, or the service's: /var/lib/ebb/incidents.
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
@@ -98,10 +101,18 @@ struct Seen {
     notes: Vec<String>,
 }
 
+impl From<AtWork> for Seen {
+    fn from(known: AtWork) -> Self {
+        let AtWork { config, snapshot, history, pod_cgroups } = known;
+        Self { config, snapshot, history, pod_cgroups, look: None, notes: Vec::new() }
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_meant = args.kubernetes
         || args.node_name.is_some()
         || args.incidents.is_some()
+        || args.at_work.is_given()
         || args.config.is_given()
         || args.runtime.is_named();
     if let Some(reference) = args.target.on_node("image") {
@@ -116,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             on_node(args, &asked)
         }
         _ if is_meant => Err(Failure::Input(anyhow!(
-            "{}: from its node only a pod, a cgroup, an image or an eviction is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config and --cri for what holds another object",
+            "{}: from its node only a pod, a cgroup, an image or an eviction is explained; leave out --kubernetes, --node-name, --incidents, --config, --kubelet-config, --api and --cri for what holds another object",
             args.target.object()
         ))),
         _ => cluster::explain::run(&args.target, args.output),
@@ -130,9 +141,10 @@ fn is_in_daemon_set() -> bool {
 
 /// An image is the runtime's, and nothing else is looked at for it.
 fn image(args: &Args, reference: &str) -> Result<(), Failure> {
-    if args.kubernetes || args.node_name.is_some() || args.incidents.is_some() {
+    let is_misplaced = args.node_name.is_some() || args.at_work.is_given();
+    if is_misplaced || args.kubernetes || args.incidents.is_some() {
         return Err(Failure::Input(anyhow!(
-            "image/{reference}: the runtime alone tells of images; leave out --kubernetes, --node-name and --incidents"
+            "image/{reference}: the runtime alone tells of images; leave out --kubernetes, --node-name, --api and --incidents"
         )));
     }
     let answer = event_loop()?.block_on(async {
@@ -145,10 +157,13 @@ fn image(args: &Args, reference: &str) -> Result<(), Failure> {
 
 /// An eviction is what was recorded of it: nothing is looked at.
 fn eviction(args: &Args, id: &str) -> Result<(), Failure> {
-    let is_misplaced = args.kubernetes || args.node_name.is_some() || args.runtime.is_named();
+    let is_misplaced = args.kubernetes
+        || args.node_name.is_some()
+        || args.at_work.is_given()
+        || args.runtime.is_named();
     if id.is_empty() || is_misplaced {
         return Err(Failure::Input(anyhow!(
-            "eviction/{id}: give the id of a record, as `ebb incident list` shows it, or `latest`; leave out --kubernetes, --node-name and --cri"
+            "eviction/{id}: give the id of a record, as `ebb incident list` shows it, or `latest`; leave out --kubernetes, --node-name, --api and --cri"
         )));
     }
     let config = args.config.is_given().then(|| args.config.load()).transpose()?;
@@ -170,14 +185,24 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
     } else {
         (args.config.clone(), None)
     };
+    let is_open = !args.config.is_given() && !args.runtime.is_named() && !has_api;
+    let at_work = match args.at_work.ask()? {
+        // What has begun since it last decided it does not know.
+        None if is_open => AtWork::usual(&args.node, |known| {
+            asked.find(&known.snapshot, &known.pod_cgroups).is_some()
+        }),
+        asked => asked,
+    };
+    let is_at_work = at_work.is_some();
     let seen = match asked {
+        _ if is_at_work => at_work.map(Seen::from),
         // Pods are the runtime's.
         Asked::Pod(_) if args.runtime.asks_none() => None,
         Asked::Pod(_) => Some(with_runtime(args, &config, &args.runtime, node.as_deref())?),
         Asked::Cgroup(_) => Some(with_any(args, &config, node.as_deref())?),
     };
     seen.iter().flat_map(|seen| &seen.notes).for_each(|what| warn("note", what));
-    if seen.is_some() && !args.config.is_given() {
+    if seen.is_some() && !is_at_work && !args.config.is_given() {
         warn(
             "note",
             "no configuration is named (-c FILE): thresholds and protection are the defaults",
@@ -209,7 +234,8 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
         let object = seen.look.as_ref().and_then(|look| object(look, workload));
         live::explain(&seen.snapshot, &seen.config, &seen.history, workload, object)
     });
-    let looked_at = Clock::of_process().unix_ms(Boot::now());
+    let now = || Clock::of_process().unix_ms(Boot::now());
+    let looked_at = seen.as_ref().map_or_else(now, |seen| seen.snapshot.taken_at.0);
     let answer = Answer { asked, looked_at, live, past, untold };
     let shown = match args.output {
         Output::Json => json::pretty(&answer)? + "\n",

@@ -16,7 +16,7 @@ mod terminal;
 mod tree;
 mod view;
 
-use super::api::{ClientArgs, failure};
+use super::client::{ClientArgs, failure};
 use super::{Failure, colour, event_loop, incident, takes_escapes};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::threads;

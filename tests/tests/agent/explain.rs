@@ -214,7 +214,7 @@ fn an_eviction_is_explained_from_its_record_with_its_grounds_and_how_it_was_told
     for (id, extra, word) in [
         ("9", &[][..], "no such record in"),
         ("", &[], "give the id of a record"),
-        ("latest", &["--cri", "none"], "leave out --kubernetes, --node-name and --cri"),
+        ("latest", &["--cri", "none"], "leave out --kubernetes, --node-name, --api and --cri"),
     ] {
         let (code, text) = eviction(id, extra);
         assert!(code == Some(2) && text.contains(word), "{id}: {text}");

@@ -1,7 +1,7 @@
 //! ebb as users have it: its own image, the DaemonSet of `deploy/` with its own service account and rights, on a node with a whole control plane. What it evicts is made anew by its ReplicaSet, and does not come back before the pressure is over.
 use super::kubelet::{containers, idle_pods};
 use super::kubernetes::{condition_and_taint, evicts, is_about, killed_in_time};
-use crate::agent::{is, since};
+use crate::agent::{EBB, is, since};
 use crate::init::SELF;
 use crate::kube::{ApiPod, EbbPod, Kube, PodSpec};
 use crate::registry::{Context as TestContext, Outcome};
@@ -9,6 +9,7 @@ use crate::{node, runner, wait};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// Name of the Deployment that leaks.
@@ -17,6 +18,8 @@ const LEAK: &str = "leak";
 const RATE: &str = "60";
 /// How often its ReplicaSet makes it anew.
 const ROUNDS: usize = 2;
+/// The API of the DaemonSet's agent, as its node sees it.
+const API: &str = "/run/ebb-node/api.sock";
 /// For what a step takes on a loaded host under TCG.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -63,6 +66,7 @@ fn play(test: &TestContext, kube: &Kube, ebb: &mut Option<EbbPod>) -> Result<()>
             began.elapsed()
         ),
     )?;
+    answers_on_its_node()?;
     let command = &[SELF, "act-here", "hog", RATE];
     kube.deploy(&PodSpec { name: LEAK, command, ..PodSpec::default() })?;
     for round in 1..=ROUNDS {
@@ -82,6 +86,24 @@ fn play(test: &TestContext, kube: &Kube, ebb: &mut Option<EbbPod>) -> Result<()>
         counted >= f64::from(u32::try_from(evicted)?),
         "{evicted} evictions, {counted} counted"
     );
+    Ok(())
+}
+
+/// The agent's API, through the commands that an operator has on the node.
+fn answers_on_its_node() -> Result<()> {
+    let ask = |words: &[&str]| -> Result<String> {
+        let asked = Command::new(EBB).args(words).args(["--api", API]).output();
+        let Output { status, stdout, stderr } = asked.context("cannot start ebb")?;
+        let told = String::from_utf8_lossy(&stderr);
+        ensure!(status.success(), "ebb {}: {status}: {told}", words.join(" "));
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    };
+    let status = ask(&["status"])?;
+    ensure!(status.contains("enforcing"), "another agent answers: {status}");
+    let plan = ask(&["plan"])?;
+    ensure!(plan.contains("memory.available (hard): not met"), "another plan: {plan}");
+    let ranked = ask(&["rank"])?;
+    ensure!(ranked.starts_with("  1. default/idle-"), "another ranking: {ranked}");
     Ok(())
 }
 
