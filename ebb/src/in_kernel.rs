@@ -1,8 +1,13 @@
 //! What ebb has in the kernel, and what that costs: its BPF programs and maps, as `/proc/self/fdinfo` tells of those that it holds. No privilege is needed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::DirEntry;
+use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Programs and maps that are held.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,24 +24,47 @@ struct Program {
     nanoseconds: u64,
 }
 
-/// Writes it as OpenMetrics; what cannot be read is left out.
-pub(super) fn write(out: &mut String) {
-    let is_counted = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")
-        .is_ok_and(|text| text.trim() == "1");
-    if let Some(found) = read(Path::new("/proc/self/fdinfo")) {
-        found.write(out, is_counted);
+/// Which of the descriptors are programs or maps, found out anew at an interval: ebb has a few of those among thousands.
+#[derive(Debug, Default)]
+pub(super) struct Descriptors(Mutex<Option<(Instant, Vec<OsString>)>>);
+
+/// Between two looks at all descriptors: programs and maps are made at the start.
+const LOOK: Duration = Duration::from_secs(60);
+
+impl Descriptors {
+    /// Writes what they cost as OpenMetrics; what cannot be read is left out.
+    pub(super) fn write(&self, out: &mut String) {
+        let is_counted = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")
+            .is_ok_and(|text| text.trim() == "1");
+        if let Some(found) = self.read(Path::new("/proc/self")) {
+            found.write(out, is_counted);
+        }
+    }
+
+    fn read(&self, process: &Path) -> Option<InKernel> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|(at, _)| at.elapsed() >= LOOK) {
+            *known = Some((Instant::now(), of_bpf(&process.join("fd")).ok()?));
+        }
+        let mut found = InKernel::default();
+        for name in known.iter().flat_map(|(_, names)| names) {
+            // It may be closed meanwhile, or be something else, which says so.
+            if let Ok(text) = std::fs::read_to_string(process.join("fdinfo").join(name)) {
+                found.take(&text);
+            }
+        }
+        Some(found)
     }
 }
 
-fn read(directory: &Path) -> Option<InKernel> {
-    let mut found = InKernel::default();
-    for entry in std::fs::read_dir(directory).ok()?.flatten() {
-        // It may be closed meanwhile.
-        if let Ok(text) = std::fs::read_to_string(entry.path()) {
-            found.take(&text);
-        }
-    }
-    Some(found)
+/// The descriptors that lead to something of BPF, by their names.
+fn of_bpf(directory: &Path) -> io::Result<Vec<OsString>> {
+    let entries = std::fs::read_dir(directory)?.flatten();
+    let is_of_bpf = |entry: &DirEntry| {
+        let target = std::fs::read_link(entry.path());
+        target.is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"anon_inode:bpf-"))
+    };
+    Ok(entries.filter(is_of_bpf).map(|entry| entry.file_name()).collect())
 }
 
 impl InKernel {
@@ -109,6 +137,32 @@ mod tests {
         ] {
             assert!(text.lines().any(|told| told == line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn only_descriptors_of_bpf_are_read_and_one_that_is_another_now_says_so() {
+        let process = tempfile::tempdir().unwrap();
+        let at = |name: &str| process.path().join(name);
+        ["fd", "fdinfo"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
+        let descriptors = [
+            ("3", "anon_inode:bpf-prog", PROGRAM),
+            ("4", "anon_inode:bpf-map", MAP),
+            ("5", "anon_inode:bpf_link", LINK),
+            ("6", "/sys/fs/cgroup/a/memory.stat", PROGRAM),
+        ];
+        for (name, target, text) in descriptors {
+            std::os::unix::fs::symlink(target, at("fd").join(name)).unwrap();
+            std::fs::write(at("fdinfo").join(name), text).unwrap();
+        }
+        let own = Descriptors::default();
+        let counts = || {
+            let found = own.read(process.path()).unwrap();
+            (found.programs.len(), found.maps.len())
+        };
+        assert_eq!(counts(), (1, 1));
+        std::fs::write(at("fdinfo/4"), "pos:\t0\nflags:\t00\n").unwrap();
+        std::fs::remove_file(at("fdinfo/3")).unwrap();
+        assert_eq!(counts(), (0, 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `--listen`: `/livez`, `/readyz` and `/metrics` of the agent, on a thread of its own.
 
-use super::{Failure, in_kernel};
+use super::Failure;
+use super::in_kernel::Descriptors;
 use anyhow::{Context as _, anyhow};
 use ebb_agent::sense::process::status_bytes;
 use ebb_http::Answer;
@@ -24,20 +25,22 @@ pub(super) fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> anyhow::Res
         tokio::net::TcpListener::from_std(listener)?
     };
     ebb_agent::threads::spawn("ebb-http", move || {
-        executor.block_on(ebb_http::serve(listener, move |path| answer(path, &metrics)));
+        let in_kernel = Descriptors::default();
+        let answer = move |path: &str| answer(path, &metrics, &in_kernel);
+        executor.block_on(ebb_http::serve(listener, answer));
     })
     .context("cannot start the thread that serves metrics")?;
     Ok(())
 }
 
-fn answer(path: &str, metrics: &Metrics) -> Answer {
+fn answer(path: &str, metrics: &Metrics, in_kernel: &Descriptors) -> Answer {
     let state = match path {
         "/livez" => metrics.alive(),
         "/readyz" => metrics.ready(),
         "/metrics" => {
             let mut text = metrics.text();
             write_own(&mut text);
-            in_kernel::write(&mut text);
+            in_kernel.write(&mut text);
             text.push_str("# EOF\n");
             return Answer::metrics(text);
         }
@@ -101,7 +104,7 @@ mod tests {
         let guide = include_str!("../../docs/operating.md");
         let mut text = String::new();
         write_own(&mut text);
-        in_kernel::write(&mut text);
+        Descriptors::default().write(&mut text);
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
         for (name, kind) in types {
             let end = match kind {
