@@ -11,6 +11,7 @@ mod fleet;
 mod graph;
 mod host;
 mod inventory;
+mod observers;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -39,7 +40,7 @@ enum Section {
     Race,
     /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
     Idle,
-    /// A guest: what it costs ebb to be scraped and watched, idle and in the race.
+    /// This host and a guest: what it costs ebb to be scraped and watched, on a calm node and in the race.
     Observers,
     /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
     Kernel,
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (name, text) = match section {
             Section::Race => ("race", vm::race::run(&args.only)?),
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
-            Section::Observers => ("observers", vm::observers::run()?),
+            Section::Observers => ("observers", observers::run()?),
             Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Reflex => ("reflex", vm::shots::run()?),
             Section::Reconciler => ("reconciler", vm::reconciler::run()?),

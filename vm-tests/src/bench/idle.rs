@@ -10,10 +10,10 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(super) const CGROUPS: usize = 500;
+const CGROUPS: usize = 500;
 /// From the start of a daemon until what it does at start is over.
-pub(super) const SETTLING: Duration = Duration::from_secs(15);
-pub(super) const WATCHED: Duration = Duration::from_secs(60);
+const SETTLING: Duration = Duration::from_secs(15);
+const WATCHED: Duration = Duration::from_secs(60);
 
 pub(crate) fn ebb(test: &TestContext) -> Result<Outcome> {
     idle(test, peers::EBB)
@@ -29,10 +29,10 @@ pub(crate) fn nohang(test: &TestContext) -> Result<Outcome> {
 
 /// What a process has used since it began.
 #[derive(Debug)]
-pub(super) struct Used {
-    pub(super) at: Instant,
+struct Used {
+    at: Instant,
     /// On a processor, in nanoseconds.
-    pub(super) cpu: u64,
+    cpu: u64,
     /// Times that it gave up the processor by itself, which is once for each wake-up.
     waits: u64,
 }
@@ -66,7 +66,7 @@ fn idle(test: &TestContext, peer: Peer) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-pub(super) fn sleeper(number: usize) -> Result<(Cgroup, Child)> {
+fn sleeper(number: usize) -> Result<(Cgroup, Child)> {
     let cgroup = Cgroup::create(&format!("work.slice/sleeper-{number}.service"))?;
     let mut sleep = Command::new("busybox");
     let child = sleep.args(["sleep", "100000"]).stdin(Stdio::null()).spawn();
@@ -77,7 +77,7 @@ pub(super) fn sleeper(number: usize) -> Result<(Cgroup, Child)> {
 }
 
 /// Sums over all threads.
-pub(super) fn used(pid: u32) -> Result<Used> {
+fn used(pid: u32) -> Result<Used> {
     let at = Instant::now();
     let (mut cpu, mut waits) = (0, 0);
     let tasks = format!("/proc/{pid}/task");

@@ -1,7 +1,6 @@
-//! What it costs to be watched: ebb alone, and with a scraper that asks once a second, three `ebb watch` and an `ebb top`.
+//! The race of an agent that is watched: by a scraper that asks once a second, three `ebb watch` and an `ebb top`.
 //!
-//! One agent, first idle beside 500 cgroups, then in the race; every second run of the race is watched, so that both kinds meet the same machine.
-use super::idle::{self, CGROUPS, SETTLING, WATCHED};
+//! Every second run is watched, so that both kinds meet the same machine and the same agent.
 use super::peers::{self, Running};
 use super::race;
 use crate::agent::EBB;
@@ -33,26 +32,8 @@ const SOON: Duration = Duration::from_secs(60);
 pub(crate) fn ebb(test: &TestContext) -> Result<Outcome> {
     let lo = Command::new("busybox").args(["ip", "link", "set", "lo", "up"]).status();
     ensure!(lo.context("cannot start busybox")?.success(), "there is no loopback");
-    let sleepers = (0..CGROUPS).map(idle::sleeper).collect::<Result<Vec<_>>>()?;
     let running = peers::OBSERVED.start()?;
-    let mut costs = String::new();
-    // Measured stretches of time, not conditions to wait for.
-    std::thread::sleep(SETTLING);
-    let (alone, _) = idle_minute(&running, &[])?;
-    let observers = Observers::start()?;
-    std::thread::sleep(SETTLING);
-    let (watched, clients) = idle_minute(&running, &observers.pids())?;
-    let scrapes = observers.stop()?;
-    writeln!(costs, "{alone} {watched} {clients} {scrapes}")?;
-    for (cgroup, mut child) in sleepers {
-        cgroup.kill()?;
-        child.wait().context("cannot wait for a sleeper")?;
-        cgroup.remove()?;
-    }
     let dir = runner::out_dir(test)?;
-    fs::write(dir.join("idle"), &costs).context("cannot leave the costs")?;
-    runner::note(test, costs.trim())?;
-
     let observer = Observer::start()?;
     let mut rows = [String::new(), String::new()];
     for run in 0..=2 * RUNS {
@@ -74,19 +55,6 @@ pub(crate) fn ebb(test: &TestContext) -> Result<Outcome> {
     fs::copy(Running::log(), dir.join("log")).context("cannot leave the log")?;
     running.stop()?;
     Ok(Outcome::Passed)
-}
-
-/// Processor time in a minute of the agent, and of others, as nanoseconds of each second.
-fn idle_minute(running: &Running, others: &[u32]) -> Result<(u64, u64)> {
-    let all = || others.iter().map(|pid| idle::used(*pid)).collect::<Result<Vec<_>>>();
-    let (before, others_before) = (idle::used(running.pid())?, all()?);
-    std::thread::sleep(WATCHED);
-    let (after, others_after) = (idle::used(running.pid())?, all()?);
-    let seconds = (after.at - before.at).as_secs().max(1);
-    let own = after.cpu - before.cpu;
-    let of_others: u64 =
-        others_after.iter().zip(&others_before).map(|(after, before)| after.cpu - before.cpu).sum();
-    Ok((own / seconds, of_others / seconds))
 }
 
 /// Everybody who watches.
@@ -146,10 +114,6 @@ impl Observers {
             shown.load(Ordering::Relaxed) > 1000 && scrapes.load(Ordering::Relaxed) > 0
         })?;
         Ok(Self { clients, cgroup, is_over, scrapes, scraper })
-    }
-
-    fn pids(&self) -> Vec<u32> {
-        self.clients.iter().map(Child::id).collect()
     }
 
     /// Ends them; how often was scraped.

@@ -16,7 +16,6 @@ pub(crate) mod costs;
 pub(crate) mod idle;
 pub(crate) mod lab;
 pub(crate) mod machine;
-pub(crate) mod observers;
 pub(crate) mod race;
 pub(crate) mod reconciler;
 pub(crate) mod removal;

@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 
 /// What came of runs. Times are in microseconds since the crossing, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
-    pub(super) kill: Vec<u64>,
-    pub(super) back: Vec<u64>,
+pub(crate) struct Runs {
+    pub(crate) kill: Vec<u64>,
+    pub(crate) back: Vec<u64>,
     /// Why, of each that was lost.
-    pub(super) lost: Vec<String>,
+    pub(crate) lost: Vec<String>,
 }
 
 /// One contender.
@@ -33,6 +33,17 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
     render(&contenders, &measured.conditions)
 }
 
+/// Runs the race of an agent that is watched in every second run; says under which conditions, and what came of those alone and of those watched.
+///
+/// # Errors
+/// When it could not be measured.
+pub(crate) fn observed() -> Result<(String, [Runs; 2])> {
+    let measured = measure::all("observers", &[])?;
+    let own = measured.contenders.first().context("nothing was measured")?;
+    let of = |kind| own.read(kind).and_then(|rows| Runs::parse(&rows));
+    Ok((measured.conditions, [of("alone")?, of("watched")?]))
+}
+
 fn contender(measured: &Measurement) -> Result<Contender> {
     Ok(Contender {
         name: measured.name.clone(),
@@ -43,7 +54,7 @@ fn contender(measured: &Measurement) -> Result<Contender> {
 
 impl Runs {
     /// What the guest left: a line for each run.
-    pub(super) fn parse(rows: &str) -> Result<Self> {
+    pub(crate) fn parse(rows: &str) -> Result<Self> {
         let mut runs = Self::default();
         for row in rows.lines() {
             let words: Vec<&str> = row.splitn(3, ' ').collect();
@@ -62,7 +73,7 @@ impl Runs {
     }
 
     /// The cells of a table: to the kill, to the memory's return, and how many were lost.
-    pub(super) fn cells(&self) -> String {
+    pub(crate) fn cells(&self) -> String {
         let Self { kill, back, lost } = self;
         let shown = [shown(kill, 50), shown(kill, 99), shown(back, 50), shown(back, 99)];
         format!("{} | {}", shown.join(" | "), lost.len())

@@ -1,0 +1,64 @@
+//! What it costs ebb to be watched: a benchmark on this host (`tests/benches/observers.rs`) measures what it uses, a guest the race (`vm-tests/src/bench/observers.rs`); here they become tables.
+use super::host::{cargo_bench, conditions};
+use crate::sh;
+use crate::vm::race::{Runs, observed};
+use anyhow::{Context, Result, bail};
+
+/// Measure, and return the section of `docs/benchmarks.md`.
+///
+/// # Errors
+/// When it could not be measured.
+pub(crate) fn run() -> Result<String> {
+    let used = sh::read(&mut cargo_bench("ebb-tests", "observers"))?;
+    let here = conditions()?;
+    let (there, [alone, watched]) = observed()?;
+    render(&here, &used, &there, &alone, &watched)
+}
+
+fn render(here: &str, used: &str, there: &str, alone: &Runs, watched: &Runs) -> Result<String> {
+    let numbers: Vec<u64> =
+        used.split_whitespace().map(str::parse).collect::<Result<_, _>>().context("not numbers")?;
+    let &[own, observed, clients, scrapes] = numbers.as_slice() else {
+        bail!("the benchmark says {used:?}");
+    };
+    let runs = alone.kill.len() + alone.lost.len();
+    Ok(format!(
+        "## Being watched\n\n\
+         Watched is: scraped once a second, three `ebb watch`, and an `ebb top` of 140 columns that draws once a second.\n\n\
+         Conditions: {here}. A calm node made of files, with 500 cgroups of a process each; two minutes after all had settled, in which {scrapes} scrapes were answered (`schedstat`). The agent has no BPF there.\n\n\
+         | | ebb, of one core | its clients |\n|---|---|---|\n\
+         | alone | {} | – |\n| watched | {} | {} |\n\n\
+         Conditions: {there}; guest with 2 CPUs and 1536 MiB. {runs} runs of the race above of each kind, alternating, with one agent.\n\n\
+         | | to SIGKILL p50 | p99 | to memory back p50 | p99 | lost |\n|---|---|---|---|---|---|\n\
+         | alone | {} |\n| watched | {} |\n",
+        percent(own),
+        percent(observed),
+        percent(clients),
+        alone.cells(),
+        watched.cells(),
+    ))
+}
+
+/// Nanoseconds of a second as a part of it, cut off.
+fn percent(nanos: u64) -> String {
+    let hundredths = nanos / 100_000;
+    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_stand_below_each_other() {
+        let runs = |rows: &str| Runs::parse(rows).unwrap();
+        let (alone, watched) = (runs("won 1500 2500\n"), runs("lost why\n"));
+        let used = "6800000 8100000 12000000 77\n";
+        let text = render("here", used, "there", &alone, &watched).unwrap();
+        assert!(text.contains("| alone | 0.68 % | – |\n| watched | 0.81 % | 1.20 % |\n"), "{text}");
+        assert!(text.contains("| alone | 1.5 ms | 1.5 ms | 2.5 ms | 2.5 ms | 0 |\n"), "{text}");
+        assert!(text.contains("| watched | – | – | – | – | 1 |\n"), "{text}");
+        assert!(text.contains("77 scrapes") && text.contains(" 1 runs of"), "{text}");
+        assert!(render("here", "1 2 3", "there", &alone, &watched).is_err());
+    }
+}
