@@ -3,21 +3,27 @@
 //! ```text
 //! /proc/meminfo, every 2 ms ──► samples: crossing and recovery, by interpolation between two of them
 //! tracefs signal_generate   ──► kills: microsecond time stamps, sender and victim, whoever sent it
+//! an ordinary thread        ──► how long others got no processor at most
 //! ```
+//! The sampler goes before everybody, also before who is killed: it would see neither crossing nor recovery otherwise.
 //! Both clocks are CLOCK_MONOTONIC. The kernel stamps the signals, so an observer that is late misses nothing, and
 //! ebb and every peer are measured by the same two files.
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const INSTANCE: &str = "/sys/kernel/tracing/instances/observer";
 const SAMPLE_EVERY: Duration = Duration::from_millis(2);
+/// Nanoseconds between two looks at whether there is a processor for others.
+const NAP: u64 = 1_000_000;
 /// What two readers of `MemAvailable` may differ by at a crossing: a MiB, for what leaks between two samples and what the kernel's per-CPU counters hold back.
 const APART: u64 = 1 << 20;
 
@@ -48,6 +54,8 @@ pub(crate) struct Kill {
 pub(crate) struct Observer {
     samples: Arc<Mutex<Vec<Sample>>>,
     kills: Receiver<Kill>,
+    /// Nanoseconds that an ordinary thread waited at most.
+    waited: Arc<AtomicU64>,
 }
 
 impl Observer {
@@ -57,18 +65,31 @@ impl Observer {
         let samples = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&samples);
         std::thread::spawn(move || {
-            if let Err(error) = sample(&shared) {
+            if let Err(error) = go_first().and_then(|()| sample(&shared)) {
                 eprintln!("observer: {error:#}");
             }
         });
-        Ok(Self { samples, kills })
+        let waited = Arc::new(AtomicU64::new(0));
+        let longest = Arc::clone(&waited);
+        std::thread::spawn(move || {
+            if let Err(error) = wait_as_others(&longest) {
+                eprintln!("observer: {error:#}");
+            }
+        });
+        Ok(Self { samples, kills, waited })
     }
 
     /// Forget what was seen so far: a new race begins.
     pub(crate) fn begin(&self) -> Result<()> {
         self.take_samples()?;
         while self.kills.try_recv().is_ok() {}
+        self.waited.store(0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// How long an ordinary thread, which sleeps and then wants a processor, waited for one at most since the race began.
+    pub(crate) fn others_waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
 
     /// The next kill, waiting for it for at most `limit`.
@@ -148,6 +169,22 @@ pub(crate) fn now() -> Result<Nanos> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?;
     let nanos = Duration::from(time).as_nanos();
     u64::try_from(nanos).context("the clock is past its range")
+}
+
+/// Has this thread run before all others.
+fn go_first() -> Result<()> {
+    let first = libc::sched_param { sched_priority: 99 };
+    // SAFETY: the parameters are read during the call, and nothing else is.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+    Errno::result(result).map(drop).context("the sampler cannot go first")
+}
+
+fn wait_as_others(longest: &AtomicU64) -> Result<()> {
+    loop {
+        let due = now()? + NAP;
+        std::thread::sleep(Duration::from_nanos(NAP));
+        longest.fetch_max(now()?.saturating_sub(due), Ordering::Relaxed);
+    }
 }
 
 fn sample(samples: &Mutex<Vec<Sample>>) -> Result<()> {

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What one run came to, in microseconds since the crossing.
 #[derive(Debug)]
 enum Race {
-    Won { kill: u64, back: u64 },
+    Won { kill: u64, back: u64, waited: u64 },
     Lost(String),
 }
 
@@ -69,10 +69,10 @@ fn race(test: &TestContext, peer: Peer) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// One run as a line: `won`, and the microseconds from the crossing to the kill and to the memory's return, or `lost` and why.
+/// One run as a line: `won`, the microseconds from the crossing to the kill and to the memory's return, and those that others waited for a processor at most; or `lost` and why.
 pub(super) fn row(peer: Peer, observer: &Observer, run: u32) -> Result<String> {
     Ok(match one_run(peer, observer, run).with_context(|| format!("in run {run}"))? {
-        Race::Won { kill, back } => format!("won {kill} {back}"),
+        Race::Won { kill, back, waited } => format!("won {kill} {back} {waited}"),
         Race::Lost(why) => format!("lost {why}"),
     })
 }
@@ -97,7 +97,7 @@ fn one_run(peer: Peer, observer: &Observer, run: u32) -> Result<Race> {
     let began = observer::now()?;
     let hog = Actor::start(&nest, &["rush", &near.to_string(), &RATE.to_string()]);
     let Ok(mut hog) = hog else {
-        return Ok(Race::Lost("killed before the threshold was crossed".to_owned()));
+        return Ok(Race::Lost("killed before it was near the threshold".to_owned()));
     };
     let pid = hog.pid()?;
     let mut lost = None;
@@ -140,5 +140,6 @@ fn one_run(peer: Peer, observer: &Observer, run: u32) -> Result<Race> {
     };
     let back = observer::rose_to(&samples, line, killed).context("no sample after the kill")?;
     ensure!(back >= killed, "the memory was back before the kill");
-    Ok(Race::Won { kill: (killed - crossed) / 1000, back: (back - crossed) / 1000 })
+    let waited = u64::try_from(observer.others_waited().as_micros())?;
+    Ok(Race::Won { kill: (killed - crossed) / 1000, back: (back - crossed) / 1000, waited })
 }

@@ -6,11 +6,16 @@ use super::measure::{self, Measurement};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 
+/// The head of a table whose rows are a name and [`Runs::cells`].
+pub(crate) const HEAD: &str = "| | to SIGKILL p50 | p99 | to memory back p50 | p99 | others waited p50 | p99 | lost |\n|---|---|---|---|---|---|---|---|\n";
+
 /// What came of runs. Times are in microseconds since the crossing, sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     pub(crate) kill: Vec<u64>,
     pub(crate) back: Vec<u64>,
+    /// How long others waited for a processor at most, in microseconds.
+    pub(crate) waited: Vec<u64>,
     /// Why, of each that was lost.
     pub(crate) lost: Vec<String>,
 }
@@ -57,11 +62,12 @@ impl Runs {
     pub(crate) fn parse(rows: &str) -> Result<Self> {
         let mut runs = Self::default();
         for row in rows.lines() {
-            let words: Vec<&str> = row.splitn(3, ' ').collect();
+            let words: Vec<&str> = row.splitn(4, ' ').collect();
             match words.as_slice() {
-                ["won", kill, back] => {
+                ["won", kill, back, waited] => {
                     runs.kill.push(kill.parse().context("a run's kill is no number")?);
                     runs.back.push(back.parse().context("a run's recovery is no number")?);
+                    runs.waited.push(waited.parse().context("what others waited is no number")?);
                 }
                 ["lost", why @ ..] => runs.lost.push(why.join(" ")),
                 _ => bail!("the guest reports a run as {row:?}"),
@@ -69,14 +75,16 @@ impl Runs {
         }
         runs.kill.sort_unstable();
         runs.back.sort_unstable();
+        runs.waited.sort_unstable();
         Ok(runs)
     }
 
-    /// The cells of a table: to the kill, to the memory's return, and how many were lost.
+    /// The cells of a table: to the kill, to the memory's return, what others waited, and how many were lost.
     pub(crate) fn cells(&self) -> String {
-        let Self { kill, back, lost } = self;
-        let shown = [shown(kill, 50), shown(kill, 99), shown(back, 50), shown(back, 99)];
-        format!("{} | {}", shown.join(" | "), lost.len())
+        let Self { kill, back, waited, lost } = self;
+        let of = |times: &[u64]| [shown(times, 50), shown(times, 99)];
+        let cells = [of(kill), of(back), of(waited)].concat();
+        format!("{} | {}", cells.join(" | "), lost.len())
     }
 }
 
@@ -89,8 +97,9 @@ fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
          The clock starts when `MemAvailable` falls below 10 % of `MemTotal` (sampled every 2 ms, interpolated).\n\
          It is read when the kernel sends the hog SIGKILL (tracepoint `signal_generate`) and when `MemAvailable` is back above the threshold.\n\
          A kill before any sample below the threshold counts as 0 ms when a sample within 4 ms of it is less than 1 MiB above; otherwise it came too early, and the run is lost.\n\
-         A run is also lost when the kernel's OOM killer acts, an innocent dies, or nobody kills within 20 s.\n\n\
-         | | to SIGKILL p50 | p99 | to memory back p50 | p99 | lost |\n|---|---|---|---|---|---|\n"
+         A run is also lost when the kernel's OOM killer acts, an innocent dies, or nobody kills within 20 s.\n\
+         What others waited is the longest that an ordinary thread, which naps for a millisecond at a time, had no processor in a run.\n\n\
+         {HEAD}"
     );
     for c in contenders {
         writeln!(text, "| {} | {} |", c.name, c.runs.cells())?;
@@ -131,7 +140,7 @@ mod tests {
             runs: Runs { lost: vec!["nobody killed the hog".into(); 2], ..Runs::default() },
         };
         let text = render(&[loser], "here").unwrap();
-        assert!(text.contains("| slow | – | – | – | – | 2 |"));
+        assert!(text.contains("| slow | – | – | – | – | – | – | 2 |"));
         assert!(text.contains("slow lost because: nobody killed the hog."));
     }
 }
