@@ -1,5 +1,7 @@
 //! The agent's threads. A panic in any of them is the end of the process, unless whoever calls contains it; the last record then is `report::last_word`'s.
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::cell::Cell;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -103,6 +105,26 @@ pub fn precede(thread: i32, is_first: bool) -> io::Result<()> {
     } else {
         schedule(thread, libc::SCHED_OTHER, 0)
     }
+}
+
+/// Keeps a thread to the second half of the processors that it may use, so that what runs before others there leaves them the first; 0 is the calling thread.
+///
+/// Returns those that it had before; `None`, and nothing is changed, where it has but one, and where the kernel refuses: then it may use all.
+pub(crate) fn leave_half(thread: i32) -> Option<CpuSet> {
+    let before = sched_getaffinity(Pid::from_raw(thread)).ok()?;
+    let all: Vec<usize> =
+        (0..CpuSet::count()).filter(|cpu| before.is_set(*cpu).unwrap_or(false)).collect();
+    let (_, second) = all.split_at(all.len().div_ceil(2));
+    let mut half = CpuSet::new();
+    for cpu in second {
+        half.set(*cpu).ok()?;
+    }
+    (!second.is_empty() && keep_to(thread, &half)).then_some(before)
+}
+
+/// Keeps a thread to these processors; returns whether the kernel does so.
+pub(crate) fn keep_to(thread: i32, processors: &CpuSet) -> bool {
+    sched_setaffinity(Pid::from_raw(thread), processors).is_ok()
 }
 
 /// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.

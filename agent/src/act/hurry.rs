@@ -7,13 +7,15 @@
 //! ```text
 //!  killing thread ──dying──► thread ebb-hurry: SCHED_RR ──► ended, or half a second is over: what they had before
 //! ```
+//! They are kept to half of the processors, as the thread is that takes back their memory: on the others goes on who must not wait.
 //! What a hostile pod can make of it: its end may be a lot of work (shared memory mapped by many), which now goes before
 //! that of others. So it has [`HURRIED_FOR`], and after it what it had before; whoever sees to that runs before it.
 //! Nothing of it returns to its own code: it was killed.
 
 use super::pidfd::PidFd;
 use crate::clock::Boot;
-use crate::threads::{Turn, run_first, schedule};
+use crate::threads::{Turn, keep_to, leave_half, run_first, schedule};
+use nix::sched::CpuSet;
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
@@ -61,7 +63,7 @@ impl Hurry {
 /// One process that runs before others, and what its threads had before.
 struct Hurried {
     process: Arc<PidFd>,
-    threads: Vec<(i32, Policy)>,
+    threads: Vec<(i32, Before)>,
     since: Boot,
 }
 
@@ -118,13 +120,20 @@ fn hurry(process: Arc<PidFd>, room: usize, proc: &Path) -> (Hurried, Option<io::
     let since = Boot::now();
     let (mut hurried, mut refused) = (Vec::new(), None);
     for thread in threads(&process, proc).into_iter().take(room) {
-        let Some(before) = Policy::of(thread).filter(|before| !before.goes_first()) else {
+        let Some(policy) = Policy::of(thread).filter(|before| !before.goes_first()) else {
             continue;
         };
-        match Policy::FIRST.give(thread) {
-            Ok(()) if is_of(thread, &process, proc) => hurried.push((thread, before)),
-            // Its number was given to another in between.
-            Ok(()) => _ = before.give(thread),
+        // Before it is first: it is never first on all of them.
+        let before = Before { policy, processors: leave_half(thread) };
+        let given = Policy::FIRST.give(thread);
+        // Where it is not, its number may have been given to another in between.
+        let is_hurried = given.is_ok() && is_of(thread, &process, proc);
+        if !is_hurried {
+            before.give_back(thread, given.is_ok());
+        }
+        match given {
+            Ok(()) if is_hurried => hurried.push((thread, before)),
+            Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => refused = Some(error),
         }
@@ -134,8 +143,9 @@ fn hurry(process: Arc<PidFd>, room: usize, proc: &Path) -> (Hurried, Option<io::
 
 fn let_go(one: &Hurried, proc: &Path) {
     for (thread, before) in &one.threads {
-        if Policy::of(*thread) == Some(Policy::FIRST) && is_of(*thread, &one.process, proc) {
-            let _ = before.give(*thread);
+        let is_first = Policy::of(*thread) == Some(Policy::FIRST);
+        if is_first && is_of(*thread, &one.process, proc) {
+            before.give_back(*thread, is_first);
         }
     }
 }
@@ -152,6 +162,25 @@ fn threads(process: &PidFd, proc: &Path) -> Vec<i32> {
     let threads: Vec<i32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
     // What was listed is of this process only if it was there throughout.
     if process.is_there() { threads } else { Vec::new() }
+}
+
+/// What a thread had before it was hurried.
+struct Before {
+    policy: Policy,
+    /// Those that it might use; `None` where that was not changed.
+    processors: Option<CpuSet>,
+}
+
+impl Before {
+    /// Gives it back to whoever has the thread's number, `with_policy` if that was changed.
+    fn give_back(&self, thread: i32, with_policy: bool) {
+        if with_policy {
+            let _ = self.policy.give(thread);
+        }
+        if let Some(processors) = &self.processors {
+            let _ = keep_to(thread, processors);
+        }
+    }
 }
 
 /// How a thread is scheduled, as the kernel has it: the policy, and whether what it makes begins anew.
@@ -184,6 +213,8 @@ impl Policy {
 mod tests {
     use super::super::tests::{end, sleeper};
     use super::*;
+    use nix::sched::sched_getaffinity;
+    use nix::unistd::Pid;
     use std::process::Child;
 
     const SOON: Duration = Duration::from_secs(10);
@@ -214,7 +245,10 @@ mod tests {
         assert!(threads(&held, proc).is_empty() && !is_of(held.pid(), &held, proc));
         let one = Hurried {
             process: held,
-            threads: vec![(other.pid(), Policy(libc::SCHED_BATCH))],
+            threads: vec![(
+                other.pid(),
+                Before { policy: Policy(libc::SCHED_BATCH), processors: None },
+            )],
             since: Boot::now(),
         };
         let_go(&one, proc);
@@ -228,13 +262,20 @@ mod tests {
         let (child, held) = held();
         let batch = Policy(libc::SCHED_BATCH);
         batch.give(held.pid()).unwrap();
+        let processors = || -> Vec<usize> {
+            let those = sched_getaffinity(Pid::from_raw(held.pid())).unwrap();
+            (0..CpuSet::count()).filter(|cpu| those.is_set(*cpu).unwrap()).collect()
+        };
+        let all = processors();
         assert!(hurry(Arc::clone(&held), 0, proc).0.threads.is_empty(), "there was no room");
         let (one, refused) = hurry(Arc::clone(&held), 1, proc);
         // Where the kernel rations real-time by cgroup, or without the right to, nothing has changed.
         let expected = if refused.is_some() { batch } else { Policy::FIRST };
         assert_eq!(Policy::of(held.pid()), Some(expected));
+        let is_halved = refused.is_none() && all.len() > 1;
+        assert_eq!(processors() != all, is_halved, "{:?} of {all:?}", processors());
         let_go(&one, proc);
-        assert_eq!(Policy::of(held.pid()), Some(batch));
+        assert_eq!((Policy::of(held.pid()), processors()), (Some(batch), all.clone()));
 
         let hurry = Hurry::start(proc.to_owned()).unwrap();
         hurry.give(vec![Arc::clone(&held)]);

@@ -173,6 +173,8 @@ impl Releaser {
 fn work_off(shared: &Shared, number: usize) {
     // Below the thread that kills, before everything else: what a dying process holds is what the node needs.
     let _ = crate::threads::run_first(crate::threads::Turn::AfterTheKill);
+    // Taking back a GiB takes a while, in which others need a processor, too.
+    let _ = crate::threads::leave_half(0);
     loop {
         let waiting =
             shared.given.wait_while(shared.state(), |state| state.queue.is_empty() && !state.over);

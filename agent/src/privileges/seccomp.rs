@@ -147,6 +147,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_getpriority,
     libc::SYS_setpriority,
