@@ -22,6 +22,7 @@ mod json;
 mod listen;
 mod look;
 mod node;
+mod notify;
 mod on_node;
 mod page;
 mod plan;

@@ -5,6 +5,7 @@
 //! ```
 
 use super::client::{ClientArgs, failure};
+use super::notify::Desktop;
 use super::{Failure, event_loop, warn};
 use anyhow::Context as _;
 use ebb_api::client::{Client, ClientError, Watching};
@@ -32,6 +33,15 @@ pub(super) struct Args {
     /// Form of the records.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// Print nothing; show on the desktop of this session whom ebb evicts and whom the kernel kills for want of memory. Takes a session bus and notify-send.
+    #[arg(long, conflicts_with = "output")]
+    notify: bool,
+}
+
+/// Where records go.
+enum To {
+    Output(Output),
+    Desktop(Desktop),
 }
 
 /// Where this client stands.
@@ -45,11 +55,15 @@ struct Place {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut place = Place { run: None, after: args.since, left: args.count };
+    let mut to = match args.notify {
+        true => To::Desktop(Desktop::of_session()?),
+        false => To::Output(args.output),
+    };
     event_loop()?.block_on(async {
         // Whoever asks for an agent that is not there is told so; one that goes away is waited for.
         let mut watching = begin(args, &place).await.map_err(failure)?;
         loop {
-            match print_all(&mut watching, args.output, &mut place).await? {
+            match hand_out(&mut watching, &mut to, &mut place).await? {
                 End::Done => return Ok(()),
                 End::Lost(why) => warn("note", &format!("{why}; connecting again")),
             }
@@ -76,11 +90,7 @@ enum End {
     Lost(String),
 }
 
-async fn print_all(
-    watching: &mut Watching,
-    output: Output,
-    place: &mut Place,
-) -> Result<End, Failure> {
+async fn hand_out(watching: &mut Watching, to: &mut To, place: &mut Place) -> Result<End, Failure> {
     while place.left != Some(0) {
         let item = match watching.next().await {
             Ok(Some(item)) => item,
@@ -100,11 +110,20 @@ async fn print_all(
             Item::Record(record) => {
                 place.after = Some(record.seq);
                 place.left = place.left.map(|left| left - 1);
-                print_record(&record, output)
+                match to {
+                    To::Output(output) => print_record(&record, *output),
+                    To::Desktop(desktop) => {
+                        desktop.take(&record);
+                        Ok(())
+                    }
+                }
             }
             Item::Gap(gap) => {
                 place.after = gap.last.or(place.after);
-                print_gap(&gap, output)
+                match to {
+                    To::Output(output) => print_gap(&gap, *output),
+                    To::Desktop(_) => Ok(()),
+                }
             }
         };
         match printed {

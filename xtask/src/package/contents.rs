@@ -20,9 +20,10 @@ pub(crate) const CONFIGURATION: &str = "etc/ebb/ebb.yaml";
 pub(crate) const DOCUMENTS: &str = "usr/share/doc/ebb";
 
 /// From the repository as it is: where to, and where from.
-const COPIED: [(&str, &str); 11] = [
+const COPIED: [(&str, &str); 12] = [
     (CONFIGURATION, "deploy/ebb.yaml"),
     ("usr/lib/systemd/system/ebb.service", "deploy/systemd/ebb.service"),
+    ("usr/lib/systemd/user/ebb-notify.service", "deploy/systemd/ebb-notify.service"),
     ("usr/share/doc/ebb/concepts.md", "docs/concepts.md"),
     ("usr/share/doc/ebb/first-incident.md", "docs/first-incident.md"),
     ("usr/share/doc/ebb/incidents.md", "docs/incidents.md"),

@@ -4,6 +4,7 @@ use super::Served;
 use crate::ebb;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
 
 fn status(served: &Served, extra: &[&str]) -> String {
@@ -51,6 +52,38 @@ fn watch_goes_on_with_the_next_agent_and_says_that_it_is_another() {
     assert_eq!(next()["event"], "reloaded");
     assert!(watch.wait().unwrap().success(), "it ends after four");
     agent.stop();
+}
+
+/// The session and its `notify-send` are files: what a desktop makes of it is the desktop's.
+#[test]
+fn an_eviction_is_shown_on_the_desktop_and_nothing_else_is() {
+    let mut served = Served::new(&["--enforce"]);
+    let session = tempfile::tempdir().unwrap();
+    let (shown, send) = (session.path().join("shown"), session.path().join("notify-send"));
+    let script = format!("#!/bin/sh\nprintf '%s|' \"$@\" >> {0}\necho >> {0}\n", shown.display());
+    std::fs::write(&send, script).unwrap();
+    std::fs::set_permissions(&send, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let notify = |count: &str| {
+        let mut command = ebb();
+        command.args(["watch", "--notify", "--since", "0", "-n", count, "--api"]);
+        command.arg(&served.api.path).env("PATH", session.path());
+        command.env("XDG_RUNTIME_DIR", session.path()).env_remove("DBUS_SESSION_BUS_ADDRESS");
+        command
+    };
+    let refused = notify("1").output().unwrap();
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(3) && told.contains("no session bus"), "{told}");
+    std::fs::write(session.path().join("bus"), "").unwrap();
+    served.runs_short();
+    served.agent.wait("pressureRelieved");
+    let output = notify(&served.agent.seen.len().to_string()).output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let shown = std::fs::read_to_string(shown).unwrap();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[0], "--version|");
+    assert!(lines[1].contains("|--|ebb|killed /apps/hog via "), "{shown}");
+    assert_eq!(lines.len(), 2, "{shown}");
+    served.agent.stop();
 }
 
 #[test]
