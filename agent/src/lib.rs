@@ -8,6 +8,7 @@ pub mod cgroups;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod hook;
 pub mod lock;
 pub mod privileges;
 pub mod report;

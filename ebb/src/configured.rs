@@ -161,6 +161,7 @@ pub(super) fn policy(config: &Config) -> Result<Policy, globset::Error> {
         contract: config.contract.clone(),
         pods_only: config.mode == Mode::Kubernetes,
         cgroups: config.cgroups.clone(),
+        before_eviction: config.before_eviction.clone(),
         guard_band: config.guard_band.clone(),
         text: config.to_yaml(),
     })

@@ -14,6 +14,7 @@
 pub mod cgroups;
 mod client;
 mod guard_band;
+mod hook;
 pub mod incident;
 mod job;
 pub mod journald;
@@ -36,6 +37,7 @@ mod worded;
 
 pub use client::ClientRefusal;
 pub use guard_band::{Band, GuardBand};
+pub use hook::HookOutcome;
 pub use job::{Job, Method, Mode, Need, Rung, Step};
 pub use losses::{Loss, Losses};
 pub use note::{PlanNote, awaited, notes};

@@ -8,6 +8,7 @@
 use crate::cgroups::{Dying, Written};
 use crate::client::ClientRefusal;
 use crate::guard_band::GuardBand;
+use crate::hook::HookOutcome;
 use crate::job::{Job, Method, Mode};
 use crate::losses::Losses;
 use crate::note::PlanNote;
@@ -173,6 +174,29 @@ pub enum Record {
         signal: Option<Signal>,
         /// Why.
         notes: Vec<Worded<PlanNote>>,
+    },
+    /// The hook before an eviction is asked; the eviction waits for it until the deadline.
+    HookCalled {
+        /// Who would be evicted.
+        workload: WorkloadKey,
+        /// The signal whose soft threshold is met.
+        signal: Signal,
+        /// Milliseconds that it has.
+        deadline_ms: f64,
+    },
+    /// That is over.
+    HookEnded {
+        /// Who would be evicted.
+        workload: WorkloadKey,
+        /// The signal whose soft threshold was met.
+        signal: Signal,
+        /// How it ended.
+        outcome: HookOutcome,
+        /// Milliseconds that it took.
+        took_ms: f64,
+        /// What the kernel says of it; absent where the outcome says all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// A workload is warned that it will be evicted first.
     Warned {

@@ -53,7 +53,10 @@ impl Severity {
             | Record::MemoryPressureRelieved { .. }
             | Record::Reloaded { accepted: true, .. }
             | Record::Stopping { .. } => Self::Notice,
+            Record::HookEnded { outcome, .. } if !outcome.is_fine() => Self::Warning,
             Record::ReflexArmed { .. }
+            | Record::HookCalled { .. }
+            | Record::HookEnded { .. }
             | Record::Terminated { outcome: Outcome::Exited, .. }
             | Record::LocalPressure { .. }
             | Record::Runtime { up: true, .. }

@@ -12,9 +12,10 @@ impl Record {
     #[must_use]
     pub fn signal(&self) -> Option<Signal> {
         match self {
-            Record::ThresholdCrossed { signal, .. } | Record::PressureRelieved { signal, .. } => {
-                Some(*signal)
-            }
+            Record::ThresholdCrossed { signal, .. }
+            | Record::PressureRelieved { signal, .. }
+            | Record::HookCalled { signal, .. }
+            | Record::HookEnded { signal, .. } => Some(*signal),
             Record::EvictionDeferred { signal, .. } => *signal,
             Record::Decided { evict, .. } => evict.iter().find_map(|evict| evict.signal),
             Record::Evicted(Done { job, .. })
@@ -41,7 +42,9 @@ impl Record {
             Record::Evicted(Done { workload, .. })
             | Record::StepTaken(Done { workload, .. })
             | Record::NotDone { workload, .. } => workload.iter().collect(),
-            Record::Warned { workload, .. }
+            Record::HookCalled { workload, .. }
+            | Record::HookEnded { workload, .. }
+            | Record::Warned { workload, .. }
             | Record::ReflexArmed { workload }
             | Record::ReflexFired { workload, .. }
             | Record::Terminated { workload, .. } => vec![workload],

@@ -16,6 +16,7 @@ mod error;
 mod eviction;
 mod explain;
 mod guard_band;
+mod hooks;
 mod kubelet;
 mod memory_pressure;
 mod options;
@@ -32,6 +33,7 @@ pub use contract::Contract;
 pub use error::{ConfigErrors, Mistake};
 pub use explain::Setting;
 pub use guard_band::{Kubelet, guard_band};
+pub use hooks::BeforeEviction;
 pub use patterns::Patterns;
 pub use seccomp::Seccomp;
 
@@ -118,6 +120,8 @@ pub struct Config {
     pub contract: Contract,
     /// Where records of incidents are kept, if they are.
     pub incidents: Option<Incidents>,
+    /// Who is asked before an eviction for a soft threshold, if anybody is.
+    pub before_eviction: Option<BeforeEviction>,
     /// What is said about cgroups.
     pub cgroups: Cgroups,
     /// How long the kernel may act on what ebb named to it; `None` when it may not.
@@ -269,6 +273,7 @@ impl Config {
             ]);
             own.push(("incidents".to_owned(), Node::Map(incidents).into()));
         }
+        own.extend(hooks::print(self.before_eviction.as_ref()));
         if let Some(lease) = self.reflex {
             let text = format!("{}ms", lease.as_millis());
             own.extend(options::entries([("reflexLease", Node::Text(text))]));
@@ -331,6 +336,7 @@ struct Draft {
     patterns: Patterns,
     contract: Contract,
     incidents: Option<Incidents>,
+    before_eviction: Option<BeforeEviction>,
     reflex: Option<Duration>,
     seccomp: Seccomp,
     has_api_server: bool,
@@ -365,6 +371,7 @@ impl Draft {
         self.also_below = section.text_maps("alsoBelow");
         self.memory_pressure = memory_pressure::read(&mut section);
         self.incidents = section.section("incidents").and_then(incidents);
+        self.before_eviction = section.section("hooks").and_then(hooks::read);
         let lease = section.duration("reflexLease");
         let lease = lease.map_or(REFLEX_LEASE, |lease| Duration::from_millis(lease.0));
         let reflex = section.choice("reflex", &REFLEXES).unwrap_or(Reflex::Disabled);
@@ -408,6 +415,7 @@ impl Draft {
                     patterns,
                     contract,
                     incidents,
+                    before_eviction,
                     reflex,
                     seccomp,
                     has_api_server,
@@ -427,6 +435,7 @@ impl Draft {
                     patterns,
                     contract,
                     incidents,
+                    before_eviction,
                     cgroups: cgroups.finish(options),
                     reflex,
                     seccomp,

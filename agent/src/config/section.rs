@@ -23,6 +23,8 @@ const LIKENESS: f64 = 0.75;
 /// A section of keys under a path.
 pub(super) struct Section<'a> {
     path: String,
+    /// Where it begins; 0 where that is not known.
+    line: u64,
     entries: &'a [(String, Placed)],
     known: Vec<&'static str>,
     mistakes: &'a Mistakes,
@@ -35,7 +37,8 @@ impl<'a> Section<'a> {
     }
 
     fn of(path: String, place: &'a Placed, mistakes: &'a Mistakes) -> Section<'a> {
-        let section = Section { path, entries: &[], known: Vec::new(), mistakes };
+        let line = place.line;
+        let section = Section { path, line, entries: &[], known: Vec::new(), mistakes };
         match &place.node {
             Node::Map(entries) => Section { entries, ..section },
             Node::Null => section,
@@ -66,6 +69,14 @@ impl<'a> Section<'a> {
     /// Reports a value as wrong.
     pub(super) fn refuse(&self, key: &str, place: &Placed, problem: &str, fix: impl Into<String>) {
         self.push(place, self.key(key), problem.to_owned(), fix);
+    }
+
+    /// Reports a key that has to be there as missing.
+    pub(super) fn missing(&self, key: &str, fix: impl Into<String>) {
+        let problem = "missing".to_owned();
+        let error = ConfigError { key: self.key(key), value: None, problem, fix: fix.into() };
+        let line = (self.line > 0).then_some(self.line);
+        self.mistakes.borrow_mut().push(Mistake { line, error });
     }
 
     fn expected(&self, key: &str, place: &Placed, what: &str) {

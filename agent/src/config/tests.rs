@@ -303,6 +303,82 @@ fn what_an_api_server_feeds_is_on_where_there_is_one() {
 }
 
 #[test]
+fn a_hook_reads_back_as_it_was_printed_and_has_two_seconds_unless_the_text_says_otherwise() {
+    let of = |text: &str| {
+        let config = Config::parse(text).unwrap();
+        assert_eq!(Config::parse(&config.to_yaml()).unwrap(), config);
+        config.before_eviction.map(|hook| (hook.socket, hook.deadline.as_millis()))
+    };
+    let socket = std::path::PathBuf::from("/run/app/hook.sock");
+    let short = "ebb: {hooks: {beforeEviction: {socket: /run/app/hook.sock}}}";
+    assert_eq!(of(short), Some((socket.clone(), 2_000)));
+    for (written, ms) in [("10s", 10_000), ("1ms", 1)] {
+        let text = format!(
+            "ebb: {{hooks: {{beforeEviction: {{socket: /run/app/hook.sock, deadline: {written}}}}}}}"
+        );
+        assert_eq!(of(&text), Some((socket.clone(), ms)));
+    }
+    for none in ["", "ebb: {hooks: {}}", "ebb: {hooks: {beforeEviction: null}}"] {
+        assert_eq!(of(none), None);
+    }
+}
+
+#[test]
+fn every_mistake_about_a_hook_names_its_key_and_what_would_be_right() {
+    let of = |before: &str| {
+        mistakes(&format!("ebb:\n  hooks:\n    beforeEviction:\n{before}\n")).join("\n")
+    };
+    let socket = "      socket: /run/hook.sock\n";
+    let key = "ebb.hooks.beforeEviction";
+    for (before, said) in [
+        (
+            "      deadline: 2s",
+            format!(
+                "configuration:3: {key}.socket: missing; write the absolute path of a Unix stream socket"
+            ),
+        ),
+        (
+            "      socket: run/hook.sock",
+            format!(
+                "configuration:4: {key}.socket = \"run/hook.sock\": not the absolute path of a socket; write the absolute path"
+            ),
+        ),
+        ("      socket: /run/", format!("{key}.socket = \"/run/\": not the absolute path")),
+        (&format!("      socket: /{}", "x".repeat(107)), "longer than the 107 bytes".to_owned()),
+        (
+            &format!("{socket}      deadline: 0s"),
+            format!(
+                "configuration:5: {key}.deadline = \"0s\": out of range; write a duration above 0 and up to 10s"
+            ),
+        ),
+        (
+            &format!("{socket}      deadline: 10001ms"),
+            format!("{key}.deadline = \"10001ms\": out of range"),
+        ),
+        (
+            &format!("{socket}      deadline: -1s"),
+            format!("{key}.deadline = \"-1s\": not a duration"),
+        ),
+        (
+            &format!("{socket}      deadline: 2"),
+            format!("{key}.deadline = \"2\": a number where text belongs; write it in quotes"),
+        ),
+        (
+            &format!("{socket}      command: /bin/true"),
+            format!("{key}.command: unknown key; remove it"),
+        ),
+    ] {
+        let found = of(before);
+        assert!(found.contains(&said), "{said}\nis not in\n{found}");
+    }
+    let found = mistakes("ebb:\n  hooks:\n    beforeEvicting: {}\n").join("\n");
+    assert!(
+        found.contains("ebb.hooks.beforeEvicting: unknown key; did you mean `beforeEviction`?"),
+        "{found}"
+    );
+}
+
+#[test]
 fn namespaces_that_may_protect_their_pods_are_written_out_one_by_one() {
     let text = "ebb: {mode: kubernetes, evictNeverIn: [payments], evictAvoidIn: [batch]}";
     let config = Config::parse(text).unwrap();

@@ -50,6 +50,7 @@ impl Agent {
             let is_above = !watch.is_below();
             let is_under_way = has_jobs
                 || self.state.terminations().awaits(watch.signal)
+                || self.hooks.is_asking_for(watch.signal)
                 || cluster.is_some_and(|cluster| cluster.is_telling_of(watch.signal, at));
             let Some(available) = watch.available else { continue };
             let Some(episode) = &mut watch.episode else { continue };

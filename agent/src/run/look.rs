@@ -52,6 +52,9 @@ impl Agent {
     /// Looks at the node, and does what follows; `thoroughly` reads the workloads whatever was found.
     pub(super) fn look(&mut self, thoroughly: bool) {
         self.looked = Boot::now();
+        // Before anything is decided: who was waited for is waited for no more.
+        let is_hook_over = self.end_overdue_hook(self.looked);
+        let thoroughly = thoroughly || is_hook_over;
         // Before the node is read: what the reflex has given back is to be seen.
         self.take_in_shot();
         // The same of who has gone by now: read in the other order, one that goes in between counts neither as dying nor as memory that is back, and costs another its life.

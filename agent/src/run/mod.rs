@@ -16,6 +16,7 @@ mod disk;
 mod episode;
 mod episodes;
 mod held_decision;
+mod hooks;
 mod image_resync;
 mod jobs;
 mod kernel;
@@ -39,7 +40,7 @@ use crate::cadence::{LONGEST, SHORTEST};
 use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
 use crate::cluster::{self as api_server, Connect};
-use crate::config::{CgroupMode, Cgroups, Contract};
+use crate::config::{BeforeEviction, CgroupMode, Cgroups, Contract};
 use crate::report::Reporter;
 use crate::report::service::ServiceManager;
 use crate::sense::Roots;
@@ -122,6 +123,8 @@ pub struct Policy {
     pub pods_only: bool,
     /// What is said about cgroups of pods.
     pub cgroups: Cgroups,
+    /// Who is asked before an eviction for a soft threshold; `None` when nobody is.
+    pub before_eviction: Option<BeforeEviction>,
     /// How the thresholds stand to those of the kubelet beside ebb; `None` without one.
     pub guard_band: Option<GuardBand>,
     /// The configuration as text, for incident records.
@@ -185,6 +188,7 @@ struct Desks {
     config: reload::ConfigWatch,
     session: Option<session::Session>,
     cluster: Option<api_server::Cluster>,
+    hooks: hooks::Hooks,
 }
 
 /// The agent at work.
@@ -243,6 +247,7 @@ struct Agent {
     swap_total: Option<u64>,
     ahead: Option<held_decision::HeldDecision>,
     pressures: Pressures,
+    hooks: hooks::Hooks,
     /// What is kept for whoever asks how the node stands; `None` when nobody may.
     kept: Option<status::Kept>,
 }
@@ -298,6 +303,11 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let reload = std::mem::replace(&mut setup.reload, Reload::never());
     let config = reload::ConfigWatch::start(reload, reloaded)
         .context("cannot start the reader of the configuration")?;
+    let (ends, hook_inbox) = mpsc::channel(1);
+    // A dry run asks nobody.
+    let is_wanted = setup.policy.before_eviction.is_some() && setup.mode == Mode::Enforce;
+    let hooks = hooks::Hooks::new(ends, is_wanted)
+        .context("cannot start the thread for the hook before evictions")?;
     let asked = setup.questions.take();
     let may_ask = asked.is_some();
     let inboxes = Inboxes {
@@ -306,6 +316,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
         news: news_inbox,
         cluster: cluster_inbox,
         config: config_inbox,
+        hook: hook_inbox,
         // Without anybody who may ask, one that is closed.
         asked: asked.map_or_else(|| mpsc::channel(1).1, |inbox| inbox.0),
     };
@@ -313,7 +324,8 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let in_force = std::mem::take(&mut setup.in_force);
     let mode = setup.mode;
     let memory = setup.state_dir.take();
-    let mut agent = Agent::new(setup, jobs, standby, Desks { disk, config, session, cluster })?;
+    let mut agent =
+        Agent::new(setup, jobs, standby, Desks { disk, config, session, cluster, hooks })?;
     agent.kept = may_ask.then(status::Kept::default);
     let bell = agent.pressures.bell();
     let wakers = Wakers::new(inboxes, trigger, bell, in_force, mode)?;
@@ -415,6 +427,7 @@ impl Agent {
             swap_total: None,
             ahead: None,
             pressures,
+            hooks: desks.hooks,
             kept: None,
         })
     }
@@ -488,6 +501,10 @@ impl Agent {
                     self.on_acted(&acted);
                     self.look(false);
                 }
+                Event::Hook(ended) => {
+                    self.on_hook(ended);
+                    self.look(true);
+                }
                 Event::Reload => self.ask_for_configuration(),
                 Event::Reloaded(reloaded) => self.on_reloaded(*reloaded),
                 Event::Asked(question) => self.on_asked(question),
@@ -555,6 +572,7 @@ impl Agent {
             self.state.next_termination_change(),
             collector,
             alive,
+            self.hooks.due(),
         ];
         let others =
             others.into_iter().chain([self.pressures.due().filter(|_| !self.is_short_or_soon())]);
@@ -595,6 +613,7 @@ impl Agent {
         self.tell_of_dropped_records();
         self.look_for_losses();
         self.look_for_a_stuck_configuration();
+        self.look_for_a_stuck_hook(Boot::now());
         self.tell_of_stuck_threads();
         self.tell_of_descriptors();
     }

@@ -39,6 +39,8 @@ impl Agent {
         }
         self.has_decided(extent, at);
         self.state.forget_oom_kills();
+        let put_off = self.put_off(&plan);
+        next.put_off(&put_off, plan.decided_at, &self.history);
         let before = std::mem::replace(&mut self.history, next);
         self.take_thresholds(&plan, extent, at);
         if self.thresholds.is_empty() {
@@ -48,9 +50,11 @@ impl Agent {
             let all = resolved.map(InForce::Resolved).chain(pressures.map(InForce::MemoryPressure));
             self.thresholds = all.map(Worded::from).collect();
         }
-        let evictions: Vec<&Evict> = plan.evictions().collect();
+        let evictions: Vec<&Evict> =
+            plan.evictions().filter(|evict| !put_off.contains(&evict.workload)).collect();
         let decided = Boot::now();
         for evict in &evictions {
+            self.met_need(evict);
             self.evict(evict, &plan);
         }
         for action in &plan.actions {
@@ -79,7 +83,10 @@ impl Agent {
             self.collect(&plan, at);
         }
         if evictions.is_empty() {
-            self.tell_of_holding(&plan);
+            // That a hook is waited for was told when it was called.
+            if put_off.is_empty() {
+                self.tell_of_holding(&plan);
+            }
             if let Some(kept) = &mut self.kept {
                 kept.take_made_of(snapshot, before, extent);
             }

@@ -149,6 +149,7 @@ impl Agent {
                 self.watch_memory_pressure(policy.limits.memory_pressure());
                 self.leave_policy();
                 self.policy = policy;
+                self.configure_hook();
                 self.judge_pods_anew();
                 for what in self.pressures.tell_of_missing() {
                     self.reporter.tell(Record::Degraded { what });

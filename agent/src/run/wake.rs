@@ -6,6 +6,7 @@ use super::session::News;
 use super::status::Asked;
 use crate::act::{Acted, Mode};
 use crate::cluster::ClusterNews;
+use crate::hook;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
@@ -39,6 +40,8 @@ pub(super) enum Event {
     Runtime(Box<News>),
     /// The API server, or what it was told.
     Cluster(Box<ClusterNews>),
+    /// A call of the hook before an eviction has ended.
+    Hook(hook::Ended),
     /// Tasks stall for memory.
     Pressure,
     /// Tasks of a cgroup that is watched for it stall for memory.
@@ -64,6 +67,7 @@ impl Event {
             Self::Disk(_) => "a decision about disk",
             Self::Runtime(_) => "taking in news of the container runtime",
             Self::Cluster(_) => "taking in news of the API server",
+            Self::Hook(_) => "taking in the end of a hook",
             Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
             Self::Reload | Self::Reloaded(_) => "a new configuration",
             Self::Asked(_) => "saying how the node stands",
@@ -79,6 +83,7 @@ pub(super) struct Inboxes {
     pub(super) news: Receiver<News>,
     pub(super) cluster: Receiver<ClusterNews>,
     pub(super) config: Receiver<Reloaded>,
+    pub(super) hook: Receiver<hook::Ended>,
     pub(super) asked: Receiver<Asked>,
 }
 
@@ -150,7 +155,7 @@ impl Wakers {
             return Event::KernelLost(RingError::Wait { name: "events", source });
         }
         let Self { inboxes, trigger, bell, alarm, hangup, terminate, interrupt, .. } = self;
-        let Inboxes { acted, disk, news, cluster, config, asked } = inboxes;
+        let Inboxes { acted, disk, news, cluster, config, hook, asked } = inboxes;
         let event = tokio::select! {
             _ = terminate.recv() => Event::Shutdown("SIGTERM"),
             _ = interrupt.recv() => Event::Shutdown("SIGINT"),
@@ -166,6 +171,7 @@ impl Wakers {
             Some(news) = cluster.recv() => Event::Cluster(Box::new(news)),
             _ = hangup.recv() => Event::Reload,
             Some(reloaded) = config.recv() => Event::Reloaded(Box::new(reloaded)),
+            Some(ended) = hook.recv() => Event::Hook(ended),
             Some(question) = asked.recv() => Event::Asked(question),
             () = alarm.after(wait) => Event::Tick,
         };

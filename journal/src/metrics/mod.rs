@@ -7,6 +7,7 @@ mod histogram;
 mod text;
 mod threshold;
 
+use crate::hook::HookOutcome;
 use crate::job::Method;
 use crate::losses::{Loss, Losses};
 use crate::record::{OomConstraint, Outcome, Record};
@@ -54,6 +55,8 @@ pub struct Metrics {
     /// By signal, and last for memory pressure.
     decided_on: [Counter; SIGNALS + 1],
     evictions: [Counter; METHODS.len()],
+    /// In the order of [`HookOutcome::ALL`].
+    hooks: [Counter; HookOutcome::ALL.len()],
     refused: Counter,
     not_done: Counter,
     exited: Counter,
@@ -187,6 +190,12 @@ impl Metrics {
                 if let Some(evictions) = place.and_then(|at| self.evictions.get(at)) {
                     evictions.add(1);
                     done.after_ms.iter().for_each(|after| observe(&self.ended, *after));
+                }
+            }
+            Record::HookEnded { outcome, .. } => {
+                let place = HookOutcome::ALL.iter().position(|of| of == outcome);
+                if let Some(ended) = place.and_then(|at| self.hooks.get(at)) {
+                    ended.add(1);
                 }
             }
             Record::NotDone { .. } => self.not_done.add(1),

@@ -53,6 +53,26 @@ fn it_is_ready_when_all_that_was_asked_for_is_there() {
 }
 
 #[test]
+fn calls_of_the_hook_are_counted_by_how_they_ended() {
+    let metrics = Metrics::default();
+    let of = |outcome| value(&metrics, &format!("ebb_hooks_total{{outcome=\"{outcome}\"}}"));
+    for outcome in HookOutcome::ALL {
+        assert_eq!(of(outcome.word()).as_deref(), Some("0"));
+    }
+    for outcome in [HookOutcome::TimedOut, HookOutcome::Answered, HookOutcome::TimedOut] {
+        metrics.note(&told(Record::HookEnded {
+            workload: WorkloadKey::default(),
+            signal: Signal::MemoryAvailable,
+            outcome,
+            took_ms: 1.0,
+            why: None,
+        }));
+    }
+    let counts = HookOutcome::ALL.map(|outcome| of(outcome.word()).unwrap());
+    assert_eq!(counts, ["1", "0", "2", "0", "0", "0"]);
+}
+
+#[test]
 fn alerts_and_dashboards_are_about_metrics_that_there_are() {
     let rules = include_str!("../../../deploy/kustomize/node-alerts/rules.yaml");
     let dashboard = include_str!("../../../deploy/grafana/ebb-node.json");

@@ -6,6 +6,7 @@ use super::{
     Counter, KINDS, Known, LIMITS, LOSSES, MEMORY_PRESSURE, METHODS, Metrics, NOT_WANTED, OUTCOMES,
     THERE,
 };
+use crate::hook::HookOutcome;
 use ebb_policy::Signal;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,14 @@ impl Metrics {
             "Workloads that ebb signalled or killed itself, by how; in a dry run, would have.",
             "method",
             methods,
+        );
+        let outcomes = HookOutcome::ALL.map(HookOutcome::word);
+        counters(
+            &mut out,
+            "hooks",
+            "Calls of the hook before an eviction, by how they ended.",
+            "outcome",
+            outcomes.iter().zip(&self.hooks),
         );
         let limits = LIMITS.iter().zip(&self.oom_kills);
         counters(

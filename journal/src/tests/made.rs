@@ -330,6 +330,17 @@ fn of_episodes() -> BoxedStrategy<Record> {
             }),
         (option::of(signal()), notes())
             .prop_map(|(signal, notes)| Record::EvictionDeferred { signal, notes }),
+        (key(), signal(), after()).prop_map(|(workload, signal, deadline_ms)| {
+            Record::HookCalled { workload, signal, deadline_ms }
+        }),
+        (key(), signal(), prop::sample::select(&HookOutcome::ALL[..]), after(), option::of(name()))
+            .prop_map(|(workload, signal, outcome, took_ms, why)| Record::HookEnded {
+                workload,
+                signal,
+                outcome,
+                took_ms,
+                why
+            }),
         (key(), name()).prop_map(|(workload, message)| Record::Warned { workload, message }),
         done().prop_map(Record::Evicted),
         done().prop_map(Record::StepTaken),

@@ -45,10 +45,12 @@ fn kind(record: &Record) -> usize {
         Record::Panicked { .. } => 32,
         Record::Stopping { .. } => 33,
         Record::ApiClientRefused { .. } => 34,
+        Record::HookCalled { .. } => 35,
+        Record::HookEnded { .. } => 36,
     }
 }
 
-const KINDS: usize = 35;
+const KINDS: usize = 37;
 
 proptest! {
     #[test]

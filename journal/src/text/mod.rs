@@ -177,6 +177,22 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             let after = after_crossing(*after_ms);
             (RED, vec![format!("{by}{verb} {name} via {via}{after}, in {took_us} µs")])
         }
+        Record::HookCalled { workload, deadline_ms, .. } => {
+            let name = &workload.name;
+            (
+                "",
+                vec![format!(
+                    "hook called before the eviction of {name}: it has {deadline_ms:.0} ms"
+                )],
+            )
+        }
+        Record::HookEnded { workload, outcome, took_ms, why, .. } => {
+            let name = &workload.name;
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let said =
+                format!("hook before the eviction of {name} {outcome} ({took_ms:.0} ms){why}");
+            (if outcome.is_fine() { "" } else { YELLOW }, vec![said])
+        }
         Record::ReflexArmed { workload } => {
             ("", vec![format!("reflex armed: the kernel kills {} at the threshold", workload.name)])
         }

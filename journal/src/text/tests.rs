@@ -1,6 +1,7 @@
 //! What records say to people.
 use super::*;
 use crate::guard_band::Band;
+use crate::hook::HookOutcome;
 use crate::note::PlanNote;
 use ebb_policy::Time;
 use ebb_policy::plan::Note;
@@ -12,6 +13,24 @@ fn amounts_have_the_unit_of_their_signal() {
     assert_eq!(amount(Signal::MemoryAvailable, 12), "12 B");
     assert_eq!(amount(Signal::PidAvailable, 2048), "2048");
     assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+}
+
+#[test]
+fn a_hook_that_had_no_say_stands_out_and_says_why() {
+    let ended = |outcome, why: Option<&str>| {
+        let (colour, said) = lines(&Record::HookEnded {
+            workload: WorkloadKey { name: "shop/web-1".into(), ..WorkloadKey::default() },
+            signal: Signal::MemoryAvailable,
+            outcome,
+            took_ms: 1.6,
+            why: why.map(str::to_owned),
+        });
+        (colour, said.concat())
+    };
+    let answered = "hook before the eviction of shop/web-1 answered (2 ms)".to_owned();
+    assert_eq!(ended(HookOutcome::Answered, None), ("", answered));
+    let absent = "hook before the eviction of shop/web-1 is not there (2 ms): ENOENT".to_owned();
+    assert_eq!(ended(HookOutcome::Absent, Some("ENOENT")), (YELLOW, absent));
 }
 
 #[test]

@@ -73,6 +73,22 @@ impl History {
         }
     }
 
+    /// What is remembered when these evictions of the decision made `at` are not ordered, but put off: nobody waits for their ends, and they do not count towards those of their minute. `before` is what that decision went by.
+    ///
+    /// Thresholds stay met, and for as long as they were: the next decision is made afresh.
+    pub fn put_off(&mut self, workloads: &[WorkloadKey], at: Time, before: &History) {
+        for workload in workloads {
+            self.forget_waiting(workload);
+            if self.evictions.last() == Some(&at) {
+                self.evictions.pop();
+            }
+        }
+        // Earlier victims for want of disk are waited for as before; whether that is over, the next decision finds out again.
+        if self.waiting_for_disk.is_none() {
+            self.waiting_for_disk.clone_from(&before.waiting_for_disk);
+        }
+    }
+
     /// Counts an eviction that no pass has ordered (the reflex did, or a pass that was made ahead) towards those of its minute.
     pub fn note_eviction(&mut self, at: Time) {
         self.evictions.push(at);
@@ -400,4 +416,38 @@ pub struct Scan {
     pub at: Time,
     /// The running total.
     pub pages: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{string::ToString as _, vec};
+
+    fn key(name: &str) -> WorkloadKey {
+        WorkloadKey { name: name.to_string(), ..WorkloadKey::default() }
+    }
+
+    #[test]
+    fn of_one_decision_those_that_were_put_off_do_not_count_and_those_that_were_ordered_do() {
+        let (earlier, now) = (Time(40_000), Time(60_000));
+        let before = History { evictions: vec![earlier], ..History::default() };
+        let mut after = History { evictions: vec![earlier, now, now, now], ..before.clone() };
+        after.waiting = Some(Waiting::begin(vec![key("a"), key("b"), key("c")], now));
+        after.put_off(&[key("a"), key("c")], now, &before);
+        assert_eq!(after.evictions, [earlier, now]);
+        assert_eq!(after.waiting.as_ref().unwrap().workloads, [key("b")]);
+        after.put_off(&[key("b")], now, &before);
+        assert_eq!((after.evictions, after.waiting), (vec![earlier], None));
+    }
+
+    /// What is dead of them has yet to be removed; a new victim would have taken their place.
+    #[test]
+    fn earlier_victims_for_want_of_disk_are_waited_for_as_before() {
+        let earlier = Some(Waiting::begin(vec![key("old")], Time(50_000)));
+        let before = History { waiting_for_disk: earlier.clone(), ..History::default() };
+        let mut after = before.clone();
+        after.waiting_for_disk = Some(Waiting::begin(vec![key("new")], Time(60_000)));
+        after.put_off(&[key("new")], Time(60_000), &before);
+        assert_eq!(after.waiting_for_disk, earlier);
+    }
 }

@@ -12,6 +12,7 @@ mod episodes;
 mod evictions;
 mod explain;
 mod forecasts;
+mod hooks;
 mod hostile;
 mod images;
 mod incidents;

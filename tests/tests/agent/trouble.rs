@@ -198,7 +198,9 @@ fn an_agent_that_hears_no_more_of_the_kernel_says_so_and_finds_what_is_made_late
 fn panicking(thread: &str) -> Output {
     let mut node = FakeNode::new();
     node.add("apps/hog", 1500);
-    let config = config(CONFIG);
+    // Its thread is there where a hook is configured.
+    let hook = "  hooks: {beforeEviction: {socket: /nobody/listens.sock}}\n";
+    let config = config(&format!("{CONFIG}{hook}"));
     ebb()
         .args(["run", "--output", "json", "--leave-out", "all", "--enforce", "--proc-root"])
         .arg(node.proc())
@@ -223,6 +225,7 @@ fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
         "ebb-hurry",
         "ebb-config",
         "ebb-disk",
+        "ebb-hook",
         "ebb-report",
     ];
     for thread in threads {

@@ -3,8 +3,10 @@ use crate::{
     config::{limits, raw, signals},
     node::{figure, observation, snapshot},
 };
-use ebb_policy::limits::{ImageOrder, ImageReach, Limits, Options, RawEviction, Victims};
-use ebb_policy::plan::{Action, Evict, EvictionCause, Note, Plan, Skipped, Subject};
+use ebb_policy::limits::{
+    AfterEviction, ImageOrder, ImageReach, Limits, Options, RawEviction, Victims,
+};
+use ebb_policy::plan::{Action, Evict, EvictionCause, Note, Plan, Skipped, Strength, Subject};
 use ebb_policy::snapshot::{FsLayout, Observation, Task, Termination, WorkloadKey};
 use ebb_policy::{History, Signal, Snapshot, Time, decide, last_resort, rank};
 use proptest::prelude::*;
@@ -90,6 +92,48 @@ proptest! {
                 prop_assert!(!(untouchable && ended.contains(&workload.key)), "{workload:?}");
             }
         }
+    }
+
+    /// As if nobody had been chosen: of a decision that was put off, the next neither waits for the victims nor counts them.
+    #[test]
+    fn who_is_put_off_is_neither_waited_for_nor_counted(first in snapshot(), signal in select(signals()), raw in raw(), earlier in 0..3_u64) {
+        let of = |text: &str| Some([(signal.name().to_owned(), text.to_owned())].into());
+        let options = raw.options.clone().unwrap_or_else(Options::kubelet);
+        let limits = Limits::new(&RawEviction {
+            eviction_hard: Some([].into()),
+            eviction_soft: of("5Gi"),
+            eviction_soft_grace_period: of("90s"),
+            eviction_minimum_reclaim: None,
+            also_below: None,
+            options: Some(Options { after_eviction: AfterEviction::Wait, ..options }),
+            ..raw
+        });
+        let limits = limits.unwrap();
+        // A day later every grace has passed; what does not say when it was observed is never stale.
+        let mut met = Snapshot { taken_at: Time(first.taken_at.0 + 86_400_000), ..first.clone() };
+        met.signals.values_mut().for_each(|seen| seen.observed_at = None);
+        let (_, since) = decide(&Snapshot { taken_at: first.taken_at, ..met.clone() }, &limits, &History::default());
+        let minute = (0..earlier).map(|n| Time(met.taken_at.0 - 30_000 + n)).collect();
+        let before = History { evictions: minute, waiting: None, waiting_for_disk: None, ..since };
+        let (plan, mut after) = decide(&met, &limits, &before);
+        let evictions: Vec<&Evict> = plan.evictions().collect();
+        if evictions.iter().any(|evict| evict.strength != Some(Strength::Soft)) {
+            return Ok(());
+        }
+        let who: Vec<WorkloadKey> = evictions.iter().map(|evict| evict.workload.clone()).collect();
+        let ordered = after.clone();
+        after.put_off(&who, plan.decided_at, &before);
+        // All else is remembered as it was found: above all since when thresholds are met.
+        let History { evictions, waiting, waiting_for_disk, .. } = ordered.clone();
+        prop_assert_eq!(&History { evictions, waiting, waiting_for_disk, ..after.clone() }, &ordered);
+        prop_assert_eq!((&after.waiting, &after.waiting_for_disk), (&None, &None));
+        if limits.options().max_evictions_per_minute > 0 && !who.is_empty() {
+            prop_assert_eq!(&after.evictions, &before.evictions);
+        }
+        let later = Snapshot { taken_at: Time(met.taken_at.0 + 1000), ..met };
+        let (next, _) = decide(&later, &limits, &after);
+        let waits = next.notes.iter().any(|note| matches!(note, Note::WaitingForVictims { .. }));
+        prop_assert!(!waits, "{:?}", next.notes);
     }
 
     #[test]
