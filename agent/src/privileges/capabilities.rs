@@ -112,7 +112,7 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         capability: Capability::CAP_SYS_NICE,
-        for_what: "run before the hog that keeps every processor busy, the loop too while it has something to do that cannot wait; give those that were killed real-time priority (`SCHED_RR`) until they have ended, for 500 ms at most",
+        for_what: "run before the hog that keeps every processor busy, the loop too while it has something to do that cannot wait; give those that were killed real-time priority (`SCHED_RR`) on half of the processors until they have ended, for 500 ms at most",
         without: "it waits its turn (`nice -20` is unavailable), and so do those that were killed: on a busy node a pod may take seconds to end",
         keep: Keep::ToEnforceOrWithoutRtprio,
     },
