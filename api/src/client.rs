@@ -151,12 +151,8 @@ impl Client {
     /// As for [`Client::watch`].
     pub async fn incident(&mut self, id: &str) -> Result<Vec<u8>, ClientError> {
         let request = GetIncidentRequest { id: id.to_owned() };
-        let mut pieces = self.0.get_incident(request).await?.into_inner();
-        let mut json = Vec::new();
-        while let Some(piece) = pieces.message().await? {
-            json.extend(piece.json);
-        }
-        Ok(json)
+        let pieces = self.0.get_incident(request).await?.into_inner();
+        whole(pieces, |piece| piece.json).await
     }
 
     /// What the latest decision was made of: JSON.
@@ -165,13 +161,21 @@ impl Client {
     /// As for [`Client::watch`]; `Unimplemented` is what an agent says that does not know the call yet.
     pub async fn decision(&mut self) -> Result<Vec<u8>, ClientError> {
         let answer = timeout(PATIENCE, self.0.get_decision(GetDecisionRequest {})).await;
-        let mut pieces = answer.map_err(|_| ClientError::Silent)??.into_inner();
-        let mut json = Vec::new();
-        while let Some(piece) = pieces.message().await? {
-            json.extend(piece.json);
-        }
-        Ok(json)
+        let pieces = answer.map_err(|_| ClientError::Silent)??.into_inner();
+        whole(pieces, |piece| piece.json).await
     }
+}
+
+/// What comes in pieces, put together.
+async fn whole<T>(
+    mut pieces: Streaming<T>,
+    json: impl Fn(T) -> Vec<u8>,
+) -> Result<Vec<u8>, ClientError> {
+    let mut all = Vec::new();
+    while let Some(piece) = pieces.message().await? {
+        all.extend(json(piece));
+    }
+    Ok(all)
 }
 
 /// A connection that is there, for the clients of any service behind it.

@@ -143,9 +143,8 @@ fn hurry(process: Arc<PidFd>, room: usize, proc: &Path) -> (Hurried, Option<io::
 
 fn let_go(one: &Hurried, proc: &Path) {
     for (thread, before) in &one.threads {
-        let is_first = Policy::of(*thread) == Some(Policy::FIRST);
-        if is_first && is_of(*thread, &one.process, proc) {
-            before.give_back(*thread, is_first);
+        if Policy::of(*thread) == Some(Policy::FIRST) && is_of(*thread, &one.process, proc) {
+            before.give_back(*thread, true);
         }
     }
 }

@@ -109,22 +109,27 @@ impl NodeQuestions {
     /// Asks how the node stands; `None` while another question waits.
     #[must_use]
     pub fn ask(&self) -> Option<oneshot::Receiver<NodeStatus>> {
-        let (question, answer) = oneshot::channel();
-        self.0.try_send(Asked::Node(question)).ok().map(|()| answer)
+        self.put(Asked::Node)
     }
 
     /// Asks which workloads there are; `None` while another question waits.
     #[must_use]
     pub fn ask_workloads(&self) -> Option<oneshot::Receiver<WorkloadsStatus>> {
-        let (question, answer) = oneshot::channel();
-        self.0.try_send(Asked::Workloads(question)).ok().map(|()| answer)
+        self.put(Asked::Workloads)
     }
 
     /// Asks what the latest decision was made of; `None` while another question waits.
     #[must_use]
     pub fn ask_decision(&self) -> Option<oneshot::Receiver<LatestDecision>> {
-        let (question, answer) = oneshot::channel();
-        self.0.try_send(Asked::Decision(question)).ok().map(|()| answer)
+        self.put(Asked::Decision)
+    }
+
+    fn put<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Asked,
+    ) -> Option<oneshot::Receiver<T>> {
+        let (told, answer) = oneshot::channel();
+        self.0.try_send(question(told)).ok().map(|()| answer)
     }
 }
 

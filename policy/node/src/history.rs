@@ -77,6 +77,10 @@ impl History {
     ///
     /// Thresholds stay met, and for as long as they were: the next decision is made afresh.
     pub fn put_off(&mut self, workloads: &[WorkloadKey], at: Time, before: &History) {
+        // A decision of which everything is ordered stands as it is, also where it found a wait to be over.
+        if workloads.is_empty() {
+            return;
+        }
         for workload in workloads {
             self.forget_waiting(workload);
             if self.evictions.last() == Some(&at) {
@@ -449,5 +453,9 @@ mod tests {
         after.waiting_for_disk = Some(Waiting::begin(vec![key("new")], Time(60_000)));
         after.put_off(&[key("new")], Time(60_000), &before);
         assert_eq!(after.waiting_for_disk, earlier);
+        // Where nobody is put off, what the decision found to be over is over.
+        let mut over = History::default();
+        over.put_off(&[], Time(60_000), &before);
+        assert_eq!(over.waiting_for_disk, None);
     }
 }

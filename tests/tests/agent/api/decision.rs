@@ -1,22 +1,12 @@
 //! The commands that ask an agent at work what it knows: what it would do, also by another configuration, and where a workload stands.
 
 use super::Api;
+use super::workloads::CONFIG;
 use crate::{Agent, config, ebb};
 use ebb_tests::fake_node::{FakeCgroup, FakeNode};
 use serde_json::Value;
 use std::process::Output;
 use tempfile::{NamedTempFile, TempDir};
-
-/// Nobody would guess it: it turns the order around, and protects.
-const CONFIG: &str = "\
-evictionHard:
-  memory.available: 100Mi
-ebb:
-  memoryAvailable: memAvailable
-  protected: [\"apps/database\"]
-  priorities:
-    - {match: \"apps/batch\", priority: -10}
-";
 
 struct AtWork {
     agent: Agent,

@@ -5,7 +5,8 @@ use crate::config;
 use ebb_api::wire::{ListWorkloadsResponse, Standing, Workload, WorkloadKind};
 use ebb_tests::fake_node::FakeNode;
 
-const CONFIG: &str = "\
+/// Nobody would guess it: it turns the order around, and protects.
+pub(super) const CONFIG: &str = "\
 evictionHard:
   memory.available: 100Mi
 ebb:
