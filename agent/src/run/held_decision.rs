@@ -85,8 +85,9 @@ impl Agent {
             .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
         let Some(decision) = ahead.decision else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
-        // Nor is whoever the watchdog has just killed: the pass of this look takes that in.
-        let is_stale = at.since(ahead.at) > YOUNG || self.is_overtaken();
+        // Nor is whoever the watchdog has just killed, or where somebody has moved to: the pass of this look takes that in.
+        let is_stale =
+            at.since(ahead.at) > YOUNG || self.is_overtaken() || self.state.is_outdated();
         if !is_meant || is_stale || self.state.has_terminations() {
             return;
         }

@@ -120,10 +120,11 @@ impl Agent {
             .flatten()
             .any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
-        if is_old {
+        let is_decided = is_old || is_due || is_below || is_resized || is_pressed;
+        if is_old || is_decided && self.state.is_outdated() {
             self.read_workloads(at, depth);
         }
-        if is_old || is_due || is_below || is_resized || is_pressed {
+        if is_decided {
             self.pass(at);
         }
         self.close_episodes(at);

@@ -60,6 +60,9 @@ const READ_IN_FULL: usize = 128;
 const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 const TREE_LEAST_AGE: Duration = Duration::from_millis(20);
 
+/// How often the tree is read in a row for somebody who moves on.
+const LOOKS_FOR_THE_MOVING: usize = 3;
+
 /// While something is near, the part of one core that reading the tree may take is one in this many.
 const TREE_SHARE: u32 = 10;
 
@@ -120,6 +123,8 @@ pub struct NodeState {
     oom_kills: Vec<OomKill>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
+    /// Somebody has left a tree that was handed over since workloads were read.
+    is_outdated: bool,
     direct_reclaims: Option<u64>,
     kswapd_wakes: Option<u64>,
     descriptors: Descriptors,
@@ -157,6 +162,7 @@ impl NodeState {
             oom_kills: Vec::new(),
             reading: None,
             sampled: None,
+            is_outdated: false,
             direct_reclaims: None,
             kswapd_wakes: None,
             descriptors: Descriptors::of_this_process(),
@@ -196,6 +202,7 @@ impl NodeState {
         match target {
             Target::Cgroup { id, .. } => {
                 let Some(tracked) = self.cgroups.get_mut(id) else { return };
+                self.is_outdated |= tracked.is_handed_over;
                 if tracked.is_there() {
                     tracked.has_emptied();
                 } else {
@@ -261,6 +268,12 @@ impl NodeState {
             return;
         }
         let known = self.tree.get(*id).map(|node| node.path.clone());
+        let has_emptied = matches!(
+            change,
+            CgroupChange::Populated(false) | CgroupChange::Removed | CgroupChange::Released
+        );
+        let is_handed_over = self.cgroups.get(id).is_some_and(|tracked| tracked.is_handed_over);
+        self.is_outdated |= has_emptied && is_handed_over;
         match (change, path) {
             (CgroupChange::Removed | CgroupChange::Released, _) => {
                 self.tree.forget(*id);
@@ -295,6 +308,7 @@ impl NodeState {
         }
         self.found_protected.retain(|_, (_, at)| now.since(*at) < PROTECTED_FOR);
         self.sampled = Some(now);
+        self.is_outdated = false;
         Ok(())
     }
 
@@ -320,6 +334,12 @@ impl NodeState {
     #[must_use]
     pub fn workload_count(&self) -> usize {
         self.cgroups.len() + self.processes.len()
+    }
+
+    /// Whether nobody is to be chosen by what was read last, however young it is: somebody has left a tree that was handed over, perhaps for another cgroup of it. What it holds is nobody's until workloads are read again, and the next in size would go for it.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.is_outdated
     }
 
     fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
@@ -366,20 +386,26 @@ impl NodeState {
         }
     }
 
-    /// Reads the tree again, as somebody may have moved into a new cgroup since: the others of its tree would be chosen for what nobody of them is found to hold. It takes no larger a part of a core than reading the tree otherwise.
+    /// Reads the tree again, as somebody may have moved into a new cgroup since: the others of its tree would be chosen for what nobody of them is found to hold. And again where it has moved on meanwhile. All of that takes no larger a part of a core than reading the tree otherwise.
     fn look_for_the_moving(&mut self, now: Boot) -> io::Result<()> {
         let may_be_read = (self.tree_took * TREE_SHARE).min(TREE_MAX_AGE);
         if self.tree_read.is_some_and(|at| now.since(at) < may_be_read) {
             return Ok(());
         }
-        self.read_tree(now)?;
-        self.follow_workloads();
-        let unread = self.cgroups.iter().filter(|(_, tracked)| tracked.current().is_none());
-        for id in unread.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.read_workload(id, Depth::Memory);
+        let begun = Boot::now();
+        for _ in 0..LOOKS_FOR_THE_MOVING {
+            self.read_tree(now)?;
+            self.follow_workloads();
+            let unread = self.cgroups.iter().filter(|(_, tracked)| tracked.current().is_none());
+            for id in unread.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.read_workload(id, Depth::Memory);
+            }
+            self.moved.forget_answers();
+            if self.look_at_the_moved(now) == Explained::All {
+                break;
+            }
         }
-        self.moved.forget_answers();
-        let _ = self.look_at_the_moved(now);
+        self.tree_took = Boot::now().since(begun);
         Ok(())
     }
 

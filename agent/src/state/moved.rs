@@ -194,11 +194,19 @@ impl Missing {
 }
 
 /// What the processes of a workload hold beyond what is charged to it, in bytes, and how many were asked; `None` when there are more than `most`, or they cannot be told.
+///
+/// Nor can it be told of one that is exiting: what it had is being taken back, and no longer shown as its own.
 fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<u64>, usize) {
     let members = tracked.cgroup.members_up_to(most, proc, &Members::default());
     let Ok(Some(Members { pids, .. })) = members else { return (None, 0) };
-    let held: u64 = pids.iter().filter_map(|&pid| anonymous_memory(proc, pid)).sum();
-    (Some(held.saturating_sub(tracked.charged().unwrap_or(0))), pids.len())
+    let held = |pid: &i32| match anonymous_memory(proc, *pid) {
+        // It has ended since it was listed.
+        None if !proc.join(pid.to_string()).exists() => Some(0),
+        held => held,
+    };
+    let held: Option<u64> = pids.iter().map(held).sum();
+    let excess = held.map(|held| held.saturating_sub(tracked.charged().unwrap_or(0)));
+    (excess, pids.len())
 }
 
 /// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.

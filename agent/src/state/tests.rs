@@ -241,6 +241,49 @@ fn what_nobody_of_a_tree_is_found_to_hold_may_be_anybodys_in_it_and_nobody_elses
     assert_eq!(mib_of(&moving.state, "innocent"), Some(30));
 }
 
+/// While its memory is taken back, `RssAnon` is no longer shown of it.
+#[test]
+fn who_is_exiting_has_what_is_missing_and_not_whoever_runs_beside_it() {
+    let mut moving = Moving::new();
+    let beside = moving.fake.roots().cgroup.join(Moving::TREE).join("b.scope");
+    fs::write(beside.join("cgroup.procs"), "4194307\n").unwrap();
+    fs::write(beside.join("cgroup.events"), "populated 1\n").unwrap();
+    let proc = moving.fake.roots().proc.join("4194307");
+    fs::create_dir_all(&proc).unwrap();
+    fs::write(proc.join("status"), "Name:\tidle\nRssAnon:\t 1024 kB\n").unwrap();
+    let leak = moving.fake.roots().proc.join(Moving::PID.to_string());
+    fs::write(leak.join("status"), "Name:\tleak\nState:\tZ (zombie)\n").unwrap();
+    let later = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
+    moving.state.sample(later, Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "a.scope"), Some(499));
+    assert_eq!(mib_of(&moving.state, "b.scope"), Some(1));
+}
+
+/// It is found in another cgroup of the tree only by reading: until then an innocent is the largest that is known.
+#[test]
+fn once_somebody_has_left_a_tree_that_was_handed_over_nobody_is_chosen_before_workloads_are_read() {
+    let id_of = |moving: &Moving, path: &str| {
+        crate::sense::cgroup::id_at(&moving.fake.roots().cgroup.join(path)).unwrap()
+    };
+    let leak = format!("{}/a.scope", Moving::TREE);
+    for change in [CgroupChange::Populated(false), CgroupChange::Removed] {
+        let mut moving = Moving::new();
+        moving.state.observe_kernel(&event(change, id_of(&moving, &leak), None));
+        assert!(moving.state.is_outdated(), "{change:?}");
+        moving.to("a.scope", "b.scope", Duration::from_secs(2));
+        assert!(!moving.state.is_outdated());
+        assert_eq!(mib_of(&moving.state, "b.scope"), Some(500));
+        let innocent = id_of(&moving, "apps/innocent");
+        moving.state.observe_kernel(&event(change, innocent, None));
+        assert!(!moving.state.is_outdated(), "its tree was handed to nobody");
+    }
+    let mut moving = Moving::new();
+    let target =
+        Target::Cgroup { id: id_of(&moving, &leak), path: moving.fake.roots().cgroup.join(&leak) };
+    moving.state.forget_removed(&target);
+    assert!(moving.state.is_outdated(), "nobody was found where it was to be killed");
+}
+
 #[test]
 fn of_a_tree_of_which_some_cgroups_are_listed_nobody_is_charged_with_what_the_others_hold() {
     let moving = Moving::new();
