@@ -25,12 +25,15 @@ const STOPPING: Duration = Duration::from_secs(30);
 const DETACHING: Duration = Duration::from_secs(120);
 /// Records that are shown when one was waited for in vain.
 const LAST_WORDS: usize = 12;
+/// Of a ranking, those that are shown.
+const RANKED: usize = 4;
 /// What every test's configuration ends with: the test itself is not a workload.
 const OWN: &str = "ebb:\n  protected: [\"test.scope\"]\n";
 
 /// A running agent and its records so far.
 #[derive(Debug)]
 pub(crate) struct Agent {
+    test: TestContext,
     child: Child,
     lines: Receiver<Value>,
     records: Vec<Value>,
@@ -52,9 +55,13 @@ pub(crate) struct Settings<'a> {
 }
 
 impl Drop for Agent {
-    /// What a test that failed leaves would keep the next one's from starting: one agent a node.
+    /// What a test that failed leaves would keep the next one's from starting: one agent a node. Why it failed is often in what ebb wrote, which is told where the failure is.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
+            for words in [self.last_words(), self.last_decision()] {
+                // The failure itself is what must be told.
+                let _ = runner::note(&self.test, &words);
+            }
             let _ = self.child.kill().and_then(|()| self.child.wait());
         }
     }
@@ -97,7 +104,8 @@ impl Agent {
             .spawn()
             .context("cannot start ebb")?;
         let stdout = child.stdout.take().context("ebb has no standard output")?;
-        let mut agent = Self { child, lines: read_records(stdout, log), records: Vec::new() };
+        let mut agent =
+            Self { test: *test, child, lines: read_records(stdout, log), records: Vec::new() };
         let started = agent.wait_for(STARTING, "ebb has begun", |record| is(record, "started"));
         if let Err(error) = started {
             let said = fs::read_to_string(said).unwrap_or_default();
@@ -166,6 +174,16 @@ impl Agent {
         let records = self.records();
         let last = records.iter().skip(records.len().saturating_sub(LAST_WORDS));
         format!("ebb wrote last: {}", last.map(short).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Whom it decided on last, and who came next: those that are ranked first, as it has them.
+    fn last_decision(&mut self) -> String {
+        let decided = self.records().iter().rfind(|record| is(record, "decided"));
+        let Some(decided) = decided else { return "ebb has decided on nobody".to_owned() };
+        let ranking = decided.get("ranking").and_then(Value::as_array);
+        let first = ranking.into_iter().flatten().take(RANKED);
+        let first: Vec<String> = first.map(Value::to_string).collect();
+        format!("ebb's last ranking: {}", first.join(" "))
     }
 
     /// Names of the workloads it acted on, in order.

@@ -18,6 +18,7 @@ mod cgroup;
 mod checks;
 mod containerd;
 mod init;
+mod kernel_log;
 mod kube;
 mod node;
 mod observer;

@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
 }
 
 /// What a test is given.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) name: &'static str,
 }
