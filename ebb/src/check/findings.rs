@@ -58,6 +58,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     findings.push(ending(facts));
     findings.push(reflex(facts));
     findings.push(super::confinement::finding(facts));
+    findings.extend(facts.hook.iter().map(|hook| super::hook::finding(hook, facts.enforce)));
     findings.extend(facts.guard_band.iter().flat_map(super::guard_band::findings));
     findings
 }
@@ -299,6 +300,7 @@ mod tests {
             enforce: true,
             seccomp: Seccomp::Enforce,
             guard_band: None,
+            hook: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod confinement;
 mod finding;
 mod findings;
 mod guard_band;
+mod hook;
 
 use super::beside_kubelet::refuse_standalone;
 use super::configured::ConfigArgs;
@@ -86,6 +87,9 @@ struct Facts {
     /// How the thresholds stand to those of the kubelet beside ebb; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     guard_band: Option<GuardBand>,
+    /// The hook that is called before an eviction; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hook: Option<hook::Hook>,
 }
 
 /// Swap space, bytes.
@@ -172,6 +176,7 @@ impl Facts {
             enforce: config.enforce,
             seccomp: config.seccomp,
             guard_band: config.guard_band.clone(),
+            hook: config.before_eviction.as_ref().map(hook::Hook::gather),
         })
     }
 
