@@ -88,6 +88,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("who_makes_a_slice_stall_goes_if_asked", "swap", 400, memory_pressure::hog_in_a_slice),
     test("no_disguise_saves_a_leak", "hostile", 240, hostile::disguises),
     test("a_leak_that_moves_away_from_what_it_took_is_killed", "hostile", 240, hostile::moves),
+    test("a_leak_that_never_rests_costs_nobody_elses_life", "hostile", 400, hostile::never_rests),
     test("the_ninth_process_protects_its_cgroup", "hostile", 120, hostile::ninth),
     test("a_kubelet_is_known_by_its_program", "hostile", 120, hostile::kubelet),
     test("a_kubelet_that_cannot_be_looked_at_lives", "hostile", 120, hostile::kubelet_unread),

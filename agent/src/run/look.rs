@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How old what is known of the workloads may be when a decision is made on it.
 const FRESH: Duration = Duration::from_millis(20);
 
+/// Before it is looked again for who is to be evicted, where it was not found who holds the memory.
+const AGAIN: Duration = Duration::from_millis(5);
+
 /// How often workloads are read while a threshold is near but not reached.
 const FOLLOW: Duration = Duration::from_millis(100);
 
@@ -124,7 +127,9 @@ impl Agent {
         if is_old || is_decided && self.state.is_outdated() {
             self.read_workloads(at, depth);
         }
-        if is_decided {
+        if is_below && self.state.is_outdated() {
+            self.wake_at = Some(at.plus(AGAIN));
+        } else if is_decided {
             self.pass(at);
         }
         self.close_episodes(at);

@@ -123,7 +123,7 @@ pub struct NodeState {
     oom_kills: Vec<OomKill>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
-    /// Somebody has left a tree that was handed over since workloads were read.
+    /// Somebody has left a tree that was handed over since workloads were read, or was not found when they were.
     is_outdated: bool,
     direct_reclaims: Option<u64>,
     kswapd_wakes: Option<u64>,
@@ -301,14 +301,13 @@ impl NodeState {
     /// When the cgroup root (or, on hosts without unified cgroups, `/proc`) cannot be read at all; what was known before then still stands.
     pub fn sample(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
         if self.layout.unified().is_some() {
-            self.sample_cgroups(now, depth)?;
+            self.is_outdated = self.sample_cgroups(now, depth)? == Explained::ByNobody;
         } else {
             self.processes = Process::all(&self.roots.proc)?;
             self.processes.retain(|p| !p.is_kernel_thread() && p.state != 'Z');
         }
         self.found_protected.retain(|_, (_, at)| now.since(*at) < PROTECTED_FOR);
         self.sampled = Some(now);
-        self.is_outdated = false;
         Ok(())
     }
 
@@ -337,12 +336,14 @@ impl NodeState {
     }
 
     /// Whether nobody is to be chosen by what was read last, however young it is: somebody has left a tree that was handed over, perhaps for another cgroup of it. What it holds is nobody's until workloads are read again, and the next in size would go for it.
+    ///
+    /// After a reading it lasts where that found nobody in such a tree, and the tree could not be read again yet: for a second at most.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.is_outdated
     }
 
-    fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
+    fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<Explained> {
         if self.tree_read.is_none_or(|at| now.since(at) > self.tree_max_age(depth)) {
             self.read_tree(now)?;
         }
@@ -366,10 +367,10 @@ impl NodeState {
             self.read_workload(id, depth);
         }
         self.forget_the_gone();
-        if self.look_at_the_moved(now) == Explained::NotAll {
-            self.look_for_the_moving(now)?;
+        match self.look_at_the_moved(now) {
+            Explained::All => Ok(Explained::All),
+            explained => self.look_for_the_moving(now, explained),
         }
-        Ok(())
     }
 
     /// Reads the workload `id`: everything of one that was not read before.
@@ -387,10 +388,12 @@ impl NodeState {
     }
 
     /// Reads the tree again, as somebody may have moved into a new cgroup since: the others of its tree would be chosen for what nobody of them is found to hold. And again where it has moved on meanwhile. All of that takes no larger a part of a core than reading the tree otherwise.
-    fn look_for_the_moving(&mut self, now: Boot) -> io::Result<()> {
+    ///
+    /// Returns whether it is known who holds what, where it was not looked for again `explained`: what was looked for is as well known as it can be.
+    fn look_for_the_moving(&mut self, now: Boot, explained: Explained) -> io::Result<Explained> {
         let may_be_read = (self.tree_took * TREE_SHARE).min(TREE_MAX_AGE);
         if self.tree_read.is_some_and(|at| now.since(at) < may_be_read) {
-            return Ok(());
+            return Ok(explained);
         }
         let begun = Boot::now();
         for _ in 0..LOOKS_FOR_THE_MOVING {
@@ -406,7 +409,7 @@ impl NodeState {
             }
         }
         self.tree_took = Boot::now().since(begun);
-        Ok(())
+        Ok(Explained::All)
     }
 
     fn look_at_the_moved(&mut self, now: Boot) -> Explained {

@@ -16,8 +16,8 @@ use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
 use crate::sense::members::Members;
 use crate::sense::process::anonymous_memory;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Bytes that a tree may have beside its workloads before its processes are asked: a session leaves some behind that nobody hides.
@@ -44,6 +44,8 @@ pub(super) struct Moved {
     /// Bytes by the id of the cgroup.
     bytes: BTreeMap<u64, u64>,
     answers: Option<Answers>,
+    /// Trees that had workloads when they were looked at last, or memory that nobody was found to have: the only one who is known of a tree may move to where nobody has told of.
+    trees: BTreeSet<PathBuf>,
 }
 
 /// What processes said when they were asked last.
@@ -69,8 +71,10 @@ struct Excess {
 pub(super) enum Explained {
     /// All of it, as far as it matters.
     All,
-    /// Somebody may be in a cgroup that is not known yet.
+    /// Somebody may be in a cgroup that is not known yet; whoever is known of its tree is charged with it.
     NotAll,
+    /// The same of a tree of which nobody is known: nobody is charged with it.
+    ByNobody,
 }
 
 impl Moved {
@@ -87,19 +91,26 @@ impl Moved {
         are_listed: bool,
         roots: &Roots,
     ) -> Explained {
-        let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
+        let before = std::mem::take(&mut self.trees);
+        let mut trees: BTreeMap<&Path, Vec<&Tracked>> =
+            before.iter().map(|tree| (tree.as_path(), Vec::new())).collect();
         for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
             trees.entry(&tracked.named).or_default().push(tracked);
         }
         let short: Vec<_> = trees
             .into_iter()
             .filter_map(|(tree, mut own)| {
+                let has_workloads = !own.is_empty();
                 own.retain(|tracked| tracked.may_run());
-                Some((Missing::of(&roots.cgroup.join(tree), &own)?, own))
+                let missing = Missing::of(&roots.cgroup.join(tree), &own);
+                if has_workloads || missing.is_some() {
+                    self.trees.insert(tree.to_owned());
+                }
+                Some((missing?, own))
             })
             .collect();
         if short.is_empty() {
-            *self = Self::default();
+            (self.bytes, self.answers) = (BTreeMap::new(), None);
             return Explained::All;
         }
         let last = self.answers.take().filter(|last| last.stand(now));
@@ -121,8 +132,10 @@ impl Moved {
             if missing.is_notable(left) && !are_listed {
                 held.iter_mut().for_each(|excess| excess.bytes = None);
                 (bytes, _) = share(missing.bytes, &mut held);
-                // Old answers are no ground to look for somebody else: who gave them has moved on since.
-                if is_new {
+                if own.is_empty() {
+                    explained = Explained::ByNobody;
+                } else if is_new && explained == Explained::All {
+                    // Old answers are no ground to look for somebody else: who gave them has moved on since.
                     explained = Explained::NotAll;
                 }
             }

@@ -285,6 +285,29 @@ fn once_somebody_has_left_a_tree_that_was_handed_over_nobody_is_chosen_before_wo
 }
 
 #[test]
+fn who_was_alone_in_a_tree_and_has_moved_where_nobody_has_told_of_is_looked_for_before_anybody_is_chosen()
+ {
+    let mut moving = Moving::new();
+    moving.state.tree_events_are_live(true);
+    let root = moving.fake.roots().cgroup;
+    for name in ["a.scope", "b.scope"] {
+        let dir = root.join(Moving::TREE).join(name);
+        let id = crate::sense::cgroup::id_at(&dir).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        moving.state.observe_kernel(&event(CgroupChange::Removed, id, None));
+    }
+    Moving::add(&moving.fake, "new.scope");
+    Moving::put(&moving.fake, "new.scope", true);
+    let then = moving.state.sampled().unwrap();
+    moving.state.sample(then, Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "new.scope"), None);
+    assert!(moving.state.is_outdated(), "the tree was read a moment ago, and is read again later");
+    moving.state.sample(then.plus(Duration::from_secs(1)), Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "new.scope"), Some(500));
+    assert!(!moving.state.is_outdated());
+}
+
+#[test]
 fn of_a_tree_of_which_some_cgroups_are_listed_nobody_is_charged_with_what_the_others_hold() {
     let moving = Moving::new();
     Moving::holds(&moving.fake, 20);

@@ -20,7 +20,7 @@ const THRESHOLDS: &str = "evictionHard:\n  memory.available: \"15%\"\n";
 /// A user, and root's pendant.
 const USER: u32 = 1000;
 const USERS_TREE: &str = "work.slice/user@1000.service";
-/// How long a leak that moves on stays in a cgroup.
+/// How long a leak that moves on stays in a cgroup; one that never rests a tenth of it.
 const STAYS: Duration = Duration::from_millis(200);
 /// Leaks that move, one after the other, and where to. The first thread of a process, once it has ended, stays behind when it is moved: where such a process lives the kernel lists nobody.
 const MOVING: [(&str, &str, Shape); 4] = [
@@ -90,12 +90,30 @@ fn marked(cgroup: &Cgroup) -> Result<()> {
 
 /// Leaks that move on five times a second, each time into a new cgroup, and have the one that they left removed: what they took is charged to no workload.
 pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
-    let mut scene = Scene::with_innocents(3, 30)?;
-    let mut agent = Agent::enforce(test, THRESHOLDS)?;
     let beside = owned("beside.scope")?;
     let mut beside = Actor::start(&beside, &["idle", "1"])?;
+    move_and_leak(test, MOVING.len(), STAYS, || {
+        ensure!(beside.is_alive()?, "a workload of the same user was killed");
+        Ok(())
+    })
+}
+
+/// The same ten times as fast, by somebody who is alone in the tree: between two looks it is anywhere, and nobody else dies for it.
+pub(crate) fn never_rests(test: &TestContext) -> Result<Outcome> {
+    move_and_leak(test, 2 * MOVING.len(), STAYS / 10, || Ok(()))
+}
+
+/// So many leaks, which stay for `stays` where they are; after each all is well by `is_well` and with the workloads of others.
+fn move_and_leak(
+    test: &TestContext,
+    leaks: usize,
+    stays: Duration,
+    mut is_well: impl FnMut() -> Result<()>,
+) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(3, 30)?;
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
     // The threshold is crossed at another moment of its stay each time.
-    for (nth, (what, kind, shape)) in MOVING.into_iter().enumerate() {
+    for (nth, (what, kind, shape)) in MOVING.into_iter().cycle().take(leaks).enumerate() {
         runner::note(test, what)?;
         let mut at = owned(&format!("leak-{nth}-0.scope"))?;
         let mut leak = Actor::start(&at, &[kind, "200"])?;
@@ -110,11 +128,11 @@ pub(crate) fn moves(test: &TestContext) -> Result<Outcome> {
                 Shape::leave(&at)?;
                 at = next;
             }
-            thread::sleep(STAYS);
+            thread::sleep(stays);
         }
         runner::note(test, &format!("killed after it had moved {moved} times"))?;
         wait::until(SOON, "ebb has recovered", || agent.count("pressureRelieved") > nth)?;
-        ensure!(beside.is_alive()?, "a workload of the same user was killed");
+        is_well()?;
         scene.assert_peace()?;
     }
     let victims = victims(&agent.stop()?);
