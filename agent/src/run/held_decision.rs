@@ -5,12 +5,11 @@
 
 use super::Agent;
 use super::watch::{Also, Watch};
-use crate::act::{Candidate, LastResort, Target};
 use crate::clock::Boot;
 use crate::state::{Depth, Extent};
 use ebb_journal::incident::Decision;
 use ebb_policy::plan::{Evict, Strength};
-use ebb_policy::snapshot::{Observation, Task, WorkloadKey};
+use ebb_policy::snapshot::{Observation, Task};
 use ebb_policy::{History, Plan, Signal, decide};
 use std::time::Duration;
 
@@ -68,26 +67,13 @@ impl Agent {
         }
         let history = History { reclaiming: None, ..self.history.clone() };
         let (plan, _) = decide(&snapshot, &self.policy.limits, &history);
-        let victim = ended_at_once(&plan).and_then(|evict| {
-            let target = self.state.target(&evict.workload)?;
-            Some((evict.workload.clone(), target))
-        });
+        let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
         let decision =
             victim.is_some().then_some(Decision { config: None, snapshot, history, plan });
-        if let (Some((key, target)), Some(decision)) = (victim, &decision) {
-            self.jobs.hold_ready(target.clone());
-            self.arm_reflex_for(&key, target, decision);
+        if let Some(victim) = victim {
+            self.jobs.hold_ready(victim);
         }
         self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), decision });
-    }
-
-    /// Names whom this decision would end to the kernel, too: whom the last pass named may be a tenth of a second old, and small beside who has grown since.
-    fn arm_reflex_for(&mut self, key: &WorkloadKey, target: Target, decision: &Decision) {
-        let memory = self.watches.iter().find(|watch| watch.signal == Signal::MemoryAvailable);
-        let Some(need) = memory.and_then(Watch::hard_need) else { return };
-        let may_move = self.state.is_handed_over(&target);
-        let resort = LastResort { need, candidates: vec![Candidate { target, may_move }] };
-        self.arm_reflex(Some((&resort, key)), || decision.clone());
     }
 
     /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.
