@@ -46,7 +46,7 @@ impl Agent {
             return;
         }
         self.ahead = None;
-        if self.state.sample(at, Depth::Memory).is_err() {
+        if self.state.sample(at, Depth::Memory).is_err() || self.state.is_outdated() {
             return;
         }
         self.read_stall();

@@ -144,8 +144,10 @@ impl Agent {
                         } else {
                             self.state.terminations().cancel(target);
                         }
+                        let may_move = self.state.is_handed_over(target);
                         self.state.forget_removed(target);
-                        if let Some(key) = workload {
+                        // Who was not found there may come back: what is read next says so.
+                        if let Some(key) = workload.filter(|_| !may_move) {
                             self.state.found_empty(key);
                         }
                     }

@@ -127,7 +127,7 @@ impl Agent {
         if is_old || is_decided && self.state.is_outdated() {
             self.read_workloads(at, depth);
         }
-        if is_below && self.state.is_outdated() {
+        if is_decided && self.state.is_outdated() {
             self.wake_at = Some(at.plus(AGAIN));
         } else if is_decided {
             self.pass(at);

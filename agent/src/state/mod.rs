@@ -44,7 +44,7 @@ use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{CgroupId, OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
-use moved::{Explained, Moved};
+use moved::{Explained, Moved, NOTABLE};
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
@@ -62,6 +62,10 @@ const TREE_LEAST_AGE: Duration = Duration::from_millis(20);
 
 /// How often the tree is read in a row for somebody who moves on.
 const LOOKS_FOR_THE_MOVING: usize = 3;
+
+/// How long nobody is chosen at most because nobody is known of a tree that holds memory, and how long before that may be again: whoever moves on without a rest must not hold up the eviction of others.
+const HELD_AT_MOST: Duration = Duration::from_millis(250);
+const HELD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// While something is near, the part of one core that reading the tree may take is one in this many.
 const TREE_SHARE: u32 = 10;
@@ -125,6 +129,11 @@ pub struct NodeState {
     sampled: Option<Boot>,
     /// Somebody has left a tree that was handed over since workloads were read, or was not found when they were.
     is_outdated: bool,
+    /// Since when nobody was chosen for the latter, the last time.
+    held_since: Option<Boot>,
+    /// When somebody was looked for who moves on, and how long that took.
+    looked_for: Option<Boot>,
+    looks_took: Duration,
     direct_reclaims: Option<u64>,
     kswapd_wakes: Option<u64>,
     descriptors: Descriptors,
@@ -163,6 +172,9 @@ impl NodeState {
             reading: None,
             sampled: None,
             is_outdated: false,
+            held_since: None,
+            looked_for: None,
+            looks_took: Duration::ZERO,
             direct_reclaims: None,
             kswapd_wakes: None,
             descriptors: Descriptors::of_this_process(),
@@ -201,8 +213,8 @@ impl NodeState {
     pub fn forget_removed(&mut self, target: &Target) {
         match target {
             Target::Cgroup { id, .. } => {
+                self.is_outdated |= self.may_have_taken_memory_along(*id);
                 let Some(tracked) = self.cgroups.get_mut(id) else { return };
-                self.is_outdated |= tracked.is_handed_over;
                 if tracked.is_there() {
                     tracked.has_emptied();
                 } else {
@@ -272,8 +284,7 @@ impl NodeState {
             change,
             CgroupChange::Populated(false) | CgroupChange::Removed | CgroupChange::Released
         );
-        let is_handed_over = self.cgroups.get(id).is_some_and(|tracked| tracked.is_handed_over);
-        self.is_outdated |= has_emptied && is_handed_over;
+        self.is_outdated |= has_emptied && self.may_have_taken_memory_along(*id);
         match (change, path) {
             (CgroupChange::Removed | CgroupChange::Released, _) => {
                 self.tree.forget(*id);
@@ -301,7 +312,11 @@ impl NodeState {
     /// When the cgroup root (or, on hosts without unified cgroups, `/proc`) cannot be read at all; what was known before then still stands.
     pub fn sample(&mut self, now: Boot, depth: Depth) -> io::Result<()> {
         if self.layout.unified().is_some() {
-            self.is_outdated = self.sample_cgroups(now, depth)? == Explained::ByNobody;
+            self.is_outdated = false;
+            self.is_outdated = match self.sample_cgroups(now, depth)? {
+                Explained::ByNobody => self.may_hold(now),
+                Explained::All | Explained::NotAll => false,
+            };
         } else {
             self.processes = Process::all(&self.roots.proc)?;
             self.processes.retain(|p| !p.is_kernel_thread() && p.state != 'Z');
@@ -337,10 +352,30 @@ impl NodeState {
 
     /// Whether nobody is to be chosen by what was read last, however young it is: somebody has left a tree that was handed over, perhaps for another cgroup of it. What it holds is nobody's until workloads are read again, and the next in size would go for it.
     ///
-    /// After a reading it lasts where that found nobody in such a tree, and the tree could not be read again yet: for a second at most.
+    /// After a reading it lasts where that found nobody in such a tree: for a quarter of a second.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.is_outdated
+    }
+
+    /// Whether somebody who leaves the cgroup `id` may hold memory elsewhere that matters: it lies in a tree that was handed over, and had much or nobody knows what.
+    fn may_have_taken_memory_along(&self, id: u64) -> bool {
+        self.cgroups.get(&id).is_some_and(|tracked| {
+            let charged = tracked.charged();
+            let had = charged.map(|charged| charged.saturating_add(self.moved.of(id)));
+            tracked.is_handed_over && had.is_none_or(|had| had >= NOTABLE)
+        })
+    }
+
+    /// Whether nobody is to be chosen at `now` because nobody is known of a tree that holds memory.
+    fn may_hold(&mut self, now: Boot) -> bool {
+        match self.held_since.map(|since| now.since(since)) {
+            Some(held) if held < HELD_AGAIN_AFTER => held < HELD_AT_MOST,
+            _ => {
+                self.held_since = Some(now);
+                true
+            }
+        }
     }
 
     fn sample_cgroups(&mut self, now: Boot, depth: Depth) -> io::Result<Explained> {
@@ -389,10 +424,14 @@ impl NodeState {
 
     /// Reads the tree again, as somebody may have moved into a new cgroup since: the others of its tree would be chosen for what nobody of them is found to hold. And again where it has moved on meanwhile. All of that takes no larger a part of a core than reading the tree otherwise.
     ///
-    /// Returns whether it is known who holds what, where it was not looked for again `explained`: what was looked for is as well known as it can be.
-    fn look_for_the_moving(&mut self, now: Boot, explained: Explained) -> io::Result<Explained> {
-        let may_be_read = (self.tree_took * TREE_SHARE).min(TREE_MAX_AGE);
-        if self.tree_read.is_some_and(|at| now.since(at) < may_be_read) {
+    /// Returns whether it is known who holds what: as `explained` says, where it is too early to look again.
+    fn look_for_the_moving(
+        &mut self,
+        now: Boot,
+        mut explained: Explained,
+    ) -> io::Result<Explained> {
+        let rest = (self.looks_took * TREE_SHARE).min(TREE_MAX_AGE);
+        if self.looked_for.is_some_and(|at| now.since(at) < rest) {
             return Ok(explained);
         }
         let begun = Boot::now();
@@ -404,12 +443,13 @@ impl NodeState {
                 self.read_workload(id, Depth::Memory);
             }
             self.moved.forget_answers();
-            if self.look_at_the_moved(now) == Explained::All {
+            explained = self.look_at_the_moved(now);
+            if explained == Explained::All {
                 break;
             }
         }
-        self.tree_took = Boot::now().since(begun);
-        Ok(Explained::All)
+        (self.looked_for, self.looks_took) = (Some(now), Boot::now().since(begun));
+        Ok(explained)
     }
 
     fn look_at_the_moved(&mut self, now: Boot) -> Explained {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Bytes that a tree may have beside its workloads before its processes are asked: a session leaves some behind that nobody hides.
-const NOTABLE: u64 = 64 << 20;
+pub(super) const NOTABLE: u64 = 64 << 20;
 
 /// The same as a part of what the tree has: one in so many.
 const SHARE: u64 = 10;
@@ -65,8 +65,8 @@ struct Excess {
     bytes: Option<u64>,
 }
 
-/// Whether it is known who holds what a tree has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether it is known who holds what a tree has, the best known first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub(super) enum Explained {
     /// All of it, as far as it matters.
@@ -97,6 +97,8 @@ impl Moved {
         for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
             trees.entry(&tracked.named).or_default().push(tracked);
         }
+        // Of one that has become a workload as a whole, or lies in another tree now, it is known who holds it.
+        trees.retain(|tree, own| !own.is_empty() || !is_held_by_another(tree, cgroups, roots));
         let short: Vec<_> = trees
             .into_iter()
             .filter_map(|(tree, mut own)| {
@@ -128,15 +130,17 @@ impl Moved {
                 let newcomers = held.iter_mut().filter(|one| !answers.excess.contains_key(&one.id));
                 newcomers.for_each(|excess| excess.bytes = Some(0));
             }
-            let (mut bytes, left) = share(missing.bytes, &mut held);
-            if missing.is_notable(left) && !are_listed {
-                held.iter_mut().for_each(|excess| excess.bytes = None);
-                (bytes, _) = share(missing.bytes, &mut held);
+            let Shared { mut bytes, unknown, left } = share(missing.bytes, &mut held);
+            if missing.is_notable(unknown) && !are_listed {
+                if missing.is_notable(left) {
+                    held.iter_mut().for_each(|excess| excess.bytes = None);
+                    bytes = share(missing.bytes, &mut held).bytes;
+                }
                 if own.is_empty() {
                     explained = Explained::ByNobody;
-                } else if is_new && explained == Explained::All {
+                } else if is_new {
                     // Old answers are no ground to look for somebody else: who gave them has moved on since.
-                    explained = Explained::NotAll;
+                    explained = explained.max(Explained::NotAll);
                 }
             }
             self.bytes.extend(bytes);
@@ -208,10 +212,13 @@ impl Missing {
 
 /// What the processes of a workload hold beyond what is charged to it, in bytes, and how many were asked; `None` when there are more than `most`, or they cannot be told.
 ///
-/// Nor can it be told of one that is exiting: what it had is being taken back, and no longer shown as its own.
+/// Nor can it be told of one that is exiting: what it had is being taken back, and no longer shown as its own; since Linux 7.0 it is not even listed.
 fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<u64>, usize) {
     let members = tracked.cgroup.members_up_to(most, proc, &Members::default());
     let Ok(Some(Members { pids, .. })) = members else { return (None, 0) };
+    if pids.is_empty() {
+        return (None, 0);
+    }
     let held = |pid: &i32| match anonymous_memory(proc, *pid) {
         // It has ended since it was listed.
         None if !proc.join(pid.to_string()).exists() => Some(0),
@@ -222,24 +229,40 @@ fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<u64>, usize
     (excess, pids.len())
 }
 
-/// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them; with what nobody was given.
-fn share(missing: u64, held: &mut [Excess]) -> (Vec<(u64, u64)>, u64) {
+/// Who has what of the memory that is charged to no workload of a tree.
+#[derive(Debug, PartialEq, Eq)]
+struct Shared {
+    /// Bytes by the id of the cgroup.
+    bytes: Vec<(u64, u64)>,
+    /// Bytes that nobody who was asked holds: whoever was not asked is given them.
+    unknown: u64,
+    /// Bytes that nobody was given.
+    left: u64,
+}
+
+/// Gives each what its processes hold, the largest first and together no more than is `missing`, as memory that processes share counts for each of them.
+fn share(missing: u64, held: &mut [Excess]) -> Shared {
     held.sort_by_key(|excess| std::cmp::Reverse(excess.bytes.unwrap_or(0)));
-    let mut left = missing;
+    let mut unknown = missing;
     let mut found = Vec::new();
     for Excess { id, bytes } in &*held {
-        let bytes = bytes.unwrap_or(0).min(left);
-        left -= bytes;
+        let bytes = bytes.unwrap_or(0).min(unknown);
+        unknown -= bytes;
         found.push((*id, bytes));
     }
     let unasked = held.iter().filter(|excess| excess.bytes.is_none());
-    let may_have = left;
-    for excess in unasked {
-        found.push((excess.id, may_have));
-        left = 0;
-    }
+    found.extend(unasked.clone().map(|excess| (excess.id, unknown)));
     found.retain(|(_, bytes)| *bytes > 0);
-    (found, left)
+    let left = if unasked.count() > 0 { 0 } else { unknown };
+    Shared { bytes: found, unknown, left }
+}
+
+/// Whether a workload is `tree` itself, or lies below it or above.
+fn is_held_by_another(tree: &Path, cgroups: &BTreeMap<u64, Tracked>, roots: &Roots) -> bool {
+    cgroups.values().filter(|tracked| tracked.may_run()).any(|tracked| {
+        let path = roots.below_mount(&tracked.path);
+        path.starts_with(tree) || tree.starts_with(path)
+    })
 }
 
 #[cfg(test)]
@@ -248,7 +271,8 @@ mod tests {
 
     fn shared(missing: u64, held: &[(u64, Option<u64>)]) -> (Vec<(u64, u64)>, u64) {
         let mut held: Vec<_> = held.iter().map(|&(id, bytes)| Excess { id, bytes }).collect();
-        share(missing, &mut held)
+        let Shared { bytes, left, .. } = share(missing, &mut held);
+        (bytes, left)
     }
 
     #[test]

@@ -289,22 +289,63 @@ fn who_was_alone_in_a_tree_and_has_moved_where_nobody_has_told_of_is_looked_for_
  {
     let mut moving = Moving::new();
     moving.state.tree_events_are_live(true);
-    let root = moving.fake.roots().cgroup;
-    for name in ["a.scope", "b.scope"] {
-        let dir = root.join(Moving::TREE).join(name);
-        let id = crate::sense::cgroup::id_at(&dir).unwrap();
-        fs::remove_dir_all(&dir).unwrap();
-        moving.state.observe_kernel(&event(CgroupChange::Removed, id, None));
-    }
-    Moving::add(&moving.fake, "new.scope");
-    Moving::put(&moving.fake, "new.scope", true);
     let then = moving.state.sampled().unwrap();
+    let from_to = |moving: &mut Moving, from: &[&str], to: &str| {
+        for name in from {
+            let dir = moving.fake.roots().cgroup.join(Moving::TREE).join(name);
+            let id = crate::sense::cgroup::id_at(&dir).unwrap();
+            fs::remove_dir_all(&dir).unwrap();
+            moving.state.observe_kernel(&event(CgroupChange::Removed, id, None));
+        }
+        Moving::add(&moving.fake, to);
+        Moving::put(&moving.fake, to, true);
+    };
+    from_to(&mut moving, &["a.scope", "b.scope"], "new.scope");
     moving.state.sample(then, Depth::Memory).unwrap();
-    assert_eq!(mib_of(&moving.state, "new.scope"), None);
-    assert!(moving.state.is_outdated(), "the tree was read a moment ago, and is read again later");
-    moving.state.sample(then.plus(Duration::from_secs(1)), Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "new.scope"), Some(500));
     assert!(!moving.state.is_outdated());
+    from_to(&mut moving, &["new.scope"], "newer.scope");
+    moving.state.sample(then, Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "newer.scope"), None);
+    assert!(moving.state.is_outdated(), "it was looked for a moment ago, and is again later");
+    moving.state.sample(then.plus(Duration::from_secs(1)), Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "newer.scope"), Some(500));
+    assert!(!moving.state.is_outdated());
+}
+
+/// Its memory is charged to it then.
+#[test]
+fn a_tree_that_has_become_a_workload_holds_nobody_up() {
+    let mut moving = Moving::new();
+    let root = moving.fake.roots().cgroup.join(Moving::TREE);
+    for name in ["a.scope", "b.scope"] {
+        fs::remove_dir_all(root.join(name)).unwrap();
+    }
+    fs::write(root.join("memory.current"), (500_u64 << 20).to_string()).unwrap();
+    fs::write(root.join("cgroup.procs"), Moving::PID.to_string()).unwrap();
+    fs::write(root.join("cgroup.events"), "populated 1\n").unwrap();
+    moving.state.forget_tree();
+    let later = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
+    moving.state.sample(later, Depth::Memory).unwrap();
+    assert_eq!(mib_of(&moving.state, "user@1000.service"), Some(500));
+    assert!(!moving.state.is_outdated());
+}
+
+#[test]
+fn whoever_is_never_found_holds_up_the_choice_of_others_for_a_moment_and_not_again_at_once() {
+    let mut moving = Moving::new();
+    let root = moving.fake.roots().cgroup.join(Moving::TREE);
+    for name in ["a.scope", "b.scope"] {
+        fs::remove_dir_all(root.join(name)).unwrap();
+    }
+    moving.state.forget_tree();
+    let begun = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
+    let mut is_held = |after| {
+        moving.state.sample(begun.plus(Duration::from_millis(after)), Depth::Memory).unwrap();
+        moving.state.is_outdated()
+    };
+    let held = [0, 20, 249, 250, 300, 5_000, 9_999, 10_000].map(&mut is_held);
+    assert_eq!(held, [true, true, true, false, false, false, false, true]);
 }
 
 #[test]
