@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 /// Lines of it, from its beginning, that have `text` in them.
-pub(crate) fn lines_with(text: &str) -> Result<Vec<String>> {
+fn lines_with(text: &str) -> Result<Vec<String>> {
     let mut options = fs::OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let mut log = options.open("/dev/kmsg").context("cannot open the kernel's log")?;

@@ -44,7 +44,7 @@ use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{CgroupId, OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
-use moved::{Explained, Moved, NOTABLE};
+use moved::{Explained, Moved};
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::io;
@@ -213,8 +213,8 @@ impl NodeState {
     pub fn forget_removed(&mut self, target: &Target) {
         match target {
             Target::Cgroup { id, .. } => {
-                self.is_outdated |= self.may_have_taken_memory_along(*id);
                 let Some(tracked) = self.cgroups.get_mut(id) else { return };
+                self.is_outdated |= self.moved.may_be_taken_along(tracked);
                 if tracked.is_there() {
                     tracked.has_emptied();
                 } else {
@@ -284,7 +284,8 @@ impl NodeState {
             change,
             CgroupChange::Populated(false) | CgroupChange::Removed | CgroupChange::Released
         );
-        self.is_outdated |= has_emptied && self.may_have_taken_memory_along(*id);
+        let emptied = self.cgroups.get(id).filter(|_| has_emptied);
+        self.is_outdated |= emptied.is_some_and(|emptied| self.moved.may_be_taken_along(emptied));
         match (change, path) {
             (CgroupChange::Removed | CgroupChange::Released, _) => {
                 self.tree.forget(*id);
@@ -356,15 +357,6 @@ impl NodeState {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.is_outdated
-    }
-
-    /// Whether somebody who leaves the cgroup `id` may hold memory elsewhere that matters: it lies in a tree that was handed over, and had much or nobody knows what.
-    fn may_have_taken_memory_along(&self, id: u64) -> bool {
-        self.cgroups.get(&id).is_some_and(|tracked| {
-            let charged = tracked.charged();
-            let had = charged.map(|charged| charged.saturating_add(self.moved.of(id)));
-            tracked.is_handed_over && had.is_none_or(|had| had >= NOTABLE)
-        })
     }
 
     /// Whether nobody is to be chosen at `now` because nobody is known of a tree that holds memory.

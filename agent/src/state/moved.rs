@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Bytes that a tree may have beside its workloads before its processes are asked: a session leaves some behind that nobody hides.
-pub(super) const NOTABLE: u64 = 64 << 20;
+const NOTABLE: u64 = 64 << 20;
 
 /// The same as a part of what the tree has: one in so many.
 const SHARE: u64 = 10;
@@ -81,6 +81,13 @@ impl Moved {
     /// What the workload `id` has in other cgroups, in bytes.
     pub(super) fn of(&self, id: u64) -> u64 {
         self.bytes.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Whether who leaves the workload may hold memory elsewhere that matters: it lies in a tree that was handed over, and had much or nobody knows what.
+    pub(super) fn may_be_taken_along(&self, tracked: &Tracked) -> bool {
+        let charged = tracked.charged();
+        let had = charged.map(|charged| charged.saturating_add(self.of(tracked.cgroup.id())));
+        tracked.is_handed_over && had.is_none_or(|had| had >= NOTABLE)
     }
 
     /// Looks at the trees that were handed over, once their workloads were read, which are whatever lives in such a tree unless `are_listed` by the operator.

@@ -164,6 +164,16 @@ impl Moving {
         Self { fake, state }
     }
 
+    /// The same with neither of the two any more, which nobody has told of: the tree is read again.
+    fn without_scopes() -> Self {
+        let mut moving = Self::new();
+        for name in ["a.scope", "b.scope"] {
+            fs::remove_dir_all(moving.fake.roots().cgroup.join(Self::TREE).join(name)).unwrap();
+        }
+        moving.state.forget_tree();
+        moving
+    }
+
     /// Says that the process has so many MiB.
     fn holds(fake: &Fake, mib: u64) {
         let proc = fake.roots().proc.join(Self::PID.to_string());
@@ -316,15 +326,11 @@ fn who_was_alone_in_a_tree_and_has_moved_where_nobody_has_told_of_is_looked_for_
 /// Its memory is charged to it then.
 #[test]
 fn a_tree_that_has_become_a_workload_holds_nobody_up() {
-    let mut moving = Moving::new();
+    let mut moving = Moving::without_scopes();
     let root = moving.fake.roots().cgroup.join(Moving::TREE);
-    for name in ["a.scope", "b.scope"] {
-        fs::remove_dir_all(root.join(name)).unwrap();
-    }
     fs::write(root.join("memory.current"), (500_u64 << 20).to_string()).unwrap();
     fs::write(root.join("cgroup.procs"), Moving::PID.to_string()).unwrap();
     fs::write(root.join("cgroup.events"), "populated 1\n").unwrap();
-    moving.state.forget_tree();
     let later = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
     moving.state.sample(later, Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "user@1000.service"), Some(500));
@@ -333,12 +339,7 @@ fn a_tree_that_has_become_a_workload_holds_nobody_up() {
 
 #[test]
 fn whoever_is_never_found_holds_up_the_choice_of_others_for_a_moment_and_not_again_at_once() {
-    let mut moving = Moving::new();
-    let root = moving.fake.roots().cgroup.join(Moving::TREE);
-    for name in ["a.scope", "b.scope"] {
-        fs::remove_dir_all(root.join(name)).unwrap();
-    }
-    moving.state.forget_tree();
+    let mut moving = Moving::without_scopes();
     let begun = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
     let mut is_held = |after| {
         moving.state.sample(begun.plus(Duration::from_millis(after)), Depth::Memory).unwrap();

@@ -35,24 +35,18 @@ impl Hook {
 pub(super) fn finding(hook: &Hook, enforce: bool) -> Finding {
     let what = "call a hook before an eviction for a soft threshold";
     let socket = hook.socket.display();
-    match &hook.trouble {
-        None if enforce => {
-            Finding { what, status: Status::Live, source: socket.to_string(), advice: None }
-        }
-        None => Finding {
-            what,
-            status: Status::Live,
-            source: format!("{socket}; not in a dry run, which changes nothing"),
-            advice: None,
-        },
-        Some(trouble) => Finding {
-            what,
-            status: Status::Degraded,
-            source: "no hook: an eviction goes on without it, and says so".into(),
-            advice: Some(format!(
-                "{socket} {trouble}: start the service that listens there, or correct ebb.hooks.beforeEviction.socket"
-            )),
-        },
+    let Some(trouble) = &hook.trouble else {
+        let limit = if enforce { "" } else { "; not in a dry run, which changes nothing" };
+        let source = format!("{socket}{limit}");
+        return Finding { what, status: Status::Live, source, advice: None };
+    };
+    Finding {
+        what,
+        status: Status::Degraded,
+        source: "no hook: an eviction goes on without it, and says so".into(),
+        advice: Some(format!(
+            "{socket} {trouble}: start the service that listens there, or correct ebb.hooks.beforeEviction.socket"
+        )),
     }
 }
 
