@@ -1,6 +1,6 @@
 //! ebb, the node reclaimer: see `ARCHITECTURE.md` for the loop that these modules form.
 //!
-//! Read in this order: [`sense`] reads the node, `state` keeps what was read, the crate `ebb-policy` decides, `act` changes the node, `report` says what happened, and `run` is the one place that waits.
+//! Read in this order: [`sense`] reads the node, [`pods`] says which pods there are, [`state`] keeps what was read, the crate `ebb-policy` decides, `act` changes the node, `report` says what happened, and `run` is the one place that waits.
 
 pub mod act;
 pub mod cadence;
@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod config;
 pub mod hook;
 pub mod lock;
+pub mod pods;
 pub mod privileges;
 pub mod report;
 pub mod run;

@@ -3,14 +3,16 @@
 use ebb_agent::act::Mode;
 use ebb_agent::cgroups::node;
 use ebb_agent::cgroups::reconciler::Reconciler;
-use ebb_agent::cgroups::sources::{SeenContainer, SeenPod};
-use ebb_agent::clock::Clock;
+use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::config::Config;
 use ebb_agent::report::Reporter;
 use ebb_agent::sense::Roots;
+use ebb_agent::sense::runtime::{ContainerSeen, Inventory, PodSeen};
 use ebb_journal::Output;
 use ebb_model::pod::Asked;
+use ebb_policy::Time;
 use ebb_policy::cgroups::plan;
+use ebb_policy::snapshot::{Container, ContainerState, Sandbox};
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
@@ -223,17 +225,35 @@ fn of_a_pod_that_only_the_runtime_knows_only_what_is_certain_is_written() {
     }
     fs::write(pod.join("pids.max"), "max").unwrap();
     // Before it is known to be one, nothing is done to it.
-    case.reconciler.pods(Some(vec![SeenPod {
-        uid: "u1".into(),
+    let listed = PodSeen {
+        sandbox: Sandbox { id: "s".into(), pod_uid: "u1".into(), ready: true, created_at: Time(0) },
         name: "web/a".into(),
         is_static: false,
-        inside: Some("/kubepods/burstable/podu1/abc".into()),
-        containers: vec![SeenContainer {
+        is_of_api_server: false,
+        cgroup: None,
+    };
+    let main = ContainerSeen {
+        container: Container {
+            id: "abc".into(),
             name: "main".into(),
-            id: "containerd://abc".parse().ok(),
-            asked: Asked { memory: Some(8192), ..Asked::default() },
-        }],
-    }]));
+            pod_uid: "u1".into(),
+            sandbox_id: Some("s".into()),
+            state: ContainerState::Running,
+            created_at: Time(0),
+            image: None,
+        },
+        cgroup: Some("kubepods/burstable/podu1/abc".into()),
+        mounted_images: Vec::new(),
+        asked: Asked { memory: Some(8192), ..Asked::default() },
+    };
+    let inventory = Inventory {
+        at: Boot(0),
+        pods: vec![listed],
+        containers: vec![main],
+        exited: Vec::new(),
+        images: None,
+    };
+    case.reconciler.listed(Some(inventory.into()));
     assert!(comes_to_say(&pod.join("pids.max"), "77"), "podPidsLimit holds for every pod");
     let left = loop {
         let told = case.told();

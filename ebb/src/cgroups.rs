@@ -12,15 +12,16 @@ use ebb_agent::cgroups::enforce::{Enforcer, Scope, check};
 use ebb_agent::cgroups::live;
 use ebb_agent::cgroups::node;
 use ebb_agent::cgroups::orphans::Ground;
-use ebb_agent::cgroups::sources::{SeenPod, Sources, of_runtime_alone, seen};
+
 use ebb_agent::cgroups::systemd::Manager;
 use ebb_agent::cgroups::write::Writer;
 use ebb_agent::clock::Clock;
 use ebb_agent::config::{Beside, Config};
+use ebb_agent::pods::sources::{Sources, of_runtime_alone};
 use ebb_agent::sense::Roots;
 use ebb_agent::sense::host::{CgroupLayout, hierarchies};
 use ebb_agent::sense::manifests::Manifests;
-use ebb_agent::sense::runtime::Reader;
+use ebb_agent::sense::runtime::{Inventory, Reader};
 use ebb_cri::{Deadlines, Endpoint, Runtime};
 use ebb_journal::cgroups::{Dying, Written};
 use ebb_journal::text::cgroups as shown;
@@ -31,7 +32,7 @@ use ebb_policy::cgroups::{Driver, Node, Options, Plan, PodTree, plan};
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Arguments of `ebb cgroups`.
@@ -172,8 +173,8 @@ impl Inputs {
         let manifests = self.pods.as_ref().map(read).transpose().map_err(Failure::Input)?;
         let notes =
             manifests.iter().flat_map(|manifests| manifests.notes.clone()).collect::<Vec<_>>();
-        let seen = self.cri.clone().map(listed).transpose()?;
-        let sources = Sources::now(manifests, seen);
+        let listed = self.cri.clone().map(listed).transpose()?;
+        let sources = Sources::now(manifests, listed.map(Arc::new));
         let pods = pod_tree(&config).map(|tree| sources.pods(&tree)).unwrap_or_default();
         let mut plan = plan(&config.cgroups.options, &node, &pods).map_err(|errors| {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -197,12 +198,12 @@ fn standard_input() -> anyhow::Result<&'static str> {
     Ok(TEXT.get_or_init(|| text))
 }
 
-/// The pods that a container runtime has now.
-fn listed(endpoint: Endpoint) -> Result<Vec<SeenPod>, Failure> {
+/// What a container runtime lists now.
+fn listed(endpoint: Endpoint) -> Result<Inventory, Failure> {
     event_loop()?.block_on(async {
         let (runtime, _events) = Runtime::start(endpoint, Deadlines::default());
         let mut reader = Reader::new(runtime, Clock::of_process());
-        Ok(seen(&reader.inventory(false).await.map_err(failure)?))
+        reader.inventory(false).await.map_err(failure)
     })
 }
 

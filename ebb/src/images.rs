@@ -113,7 +113,7 @@ pub(super) fn shown(sight: &Sight) -> Result<Vec<Shown<'_>>, Failure> {
         fates.insert(image.id.clone(), Fate::Unused { place: place + 1 });
     }
     let holders = holders(&sight.snapshot);
-    let totals = sight.state.pods().images().map(|images| &images.totals);
+    let totals = sight.state.storage().images().map(|images| &images.totals);
     let mut shown: Vec<Shown<'_>> = sight
         .snapshot
         .images

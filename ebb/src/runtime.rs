@@ -10,13 +10,14 @@ use anyhow::{Context as _, anyhow};
 use ebb_agent::act::Mode;
 use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::config::{self, Config};
+use ebb_agent::pods::{Described, Evicted};
 use ebb_agent::run::SessionSetup;
 use ebb_agent::sense::disk::DiskReading;
 use ebb_agent::sense::logs::{LogRoots, Logs};
 use ebb_agent::sense::manifests::Manifests;
 use ebb_agent::sense::pod_dirs::PodRoots;
 use ebb_agent::sense::runtime::{DiskUsage, Reader, writable_layers};
-use ebb_agent::state::{Evicted, Manifested, NodeState};
+use ebb_agent::state::NodeState;
 use ebb_agent::store::{ImageStore, Records, StoreError};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
 use ebb_journal::text::plain;
@@ -185,7 +186,7 @@ impl Sight {
         node: &NodeArgs,
         config: &ConfigArgs,
         args: &RuntimeArgs,
-        pods: impl FnOnce(&Config) -> Option<Manifested>,
+        pods: impl FnOnce(&Config) -> Option<Described>,
     ) -> Result<Self, Failure> {
         let args = &args.with_any()?;
         let Some(endpoint) = args.endpoint().cloned() else {
@@ -221,20 +222,20 @@ impl Sight {
             let found = Manifests::read_each(dir)
                 .with_context(|| format!("--pod-manifests {}", dir.display()))
                 .map_err(Failure::Input)?;
-            state.pods_mut().observe_manifests(Manifested::from(&found));
+            state.pods_mut().observe_described(Described::from(&found));
             notes.extend(found.problems);
         }
         if let Some(pods) = pods(&config) {
-            state.pods_mut().observe_manifests(pods);
+            state.pods_mut().observe_described(pods);
         }
         match writable_layers(&runtime).await {
             Ok(layers) => {
                 let usage = DiskUsage { layers, pods: BTreeMap::new() };
-                state.pods_mut().observe_usage(usage);
+                state.storage_mut().observe_usage(usage);
             }
             Err(error) => notes.push(format!("writable layers are not known: {error}")),
         }
-        state.pods_mut().observe_logs(logs);
+        state.storage_mut().observe_logs(logs);
         let mut history = History::default();
         match remembered(&args.state) {
             Ok((images, evicted)) => {
@@ -246,7 +247,7 @@ impl Sight {
         state.observe_inventory(inventory);
         let dirs = PodRoots { logs: args.log_roots(), kubelet: node.node_fs() };
         let sizes = dirs.measure(&state.pods().names());
-        state.pods_mut().observe_sizes(sizes);
+        state.storage_mut().observe_sizes(sizes);
         let snapshot = state.snapshot(Boot::now());
         let is_unlisted = |w: &&Workload| w.protected == Some(ProtectedReason::Unlisted);
         let unlisted = snapshot.workloads.iter().filter(is_unlisted).count();

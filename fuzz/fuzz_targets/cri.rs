@@ -1,15 +1,22 @@
-//! Any bytes as answers and events of a container runtime, and what ebb makes of them: a snapshot that can be decided on.
+//! Any bytes as answers and events of a container runtime, and what ebb makes of them: a snapshot that can be decided on, and pods whose cgroups can be planned.
 //!
 //! The input is a list of answers, each with a byte for its kind and two for its length.
 #![no_main]
-use ebb_agent::clock::{Boot, Clock};
+use ebb_agent::clock::Boot;
+use ebb_agent::config::{Beside, Patterns};
+use ebb_agent::pods::sources::Sources;
+use ebb_agent::sense::Roots;
+use ebb_agent::sense::host::CgroupLayout;
+use ebb_agent::sense::meminfo::Measure;
 use ebb_agent::sense::runtime::{ContainerSeen, Inventory, PodSeen};
-use ebb_agent::state::Pods;
+use ebb_agent::state::NodeState;
+use ebb_agent::state::rules::Rules;
 use ebb_cri::fuzz::{Answer, answer};
 use ebb_cri::{Container, ContainerState, Sandbox};
+use ebb_policy::cgroups::{CgroupName, Driver, PodTree};
 use ebb_policy::limits::{Limits, Options, RawEviction};
 use ebb_policy::snapshot;
-use ebb_policy::{History, Snapshot, Time, decide};
+use ebb_policy::{History, Time, decide};
 use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -17,6 +24,14 @@ use std::sync::LazyLock;
 static LIMITS: LazyLock<Limits> = LazyLock::new(|| {
     let raw = RawEviction { options: Some(Options::kubelet()), ..RawEviction::default() };
     Limits::new(&raw).expect("the limits are valid")
+});
+
+static RULES: LazyLock<Rules> =
+    LazyLock::new(|| Rules::new(&Patterns::default()).expect("no pattern is a wrong one"));
+
+static TREES: LazyLock<Vec<PodTree>> = LazyLock::new(|| {
+    let below = |driver| PodTree::below(&CgroupName::root(), driver).expect("the root is a place");
+    [Driver::Cgroupfs, Driver::Systemd].map(below).into()
 });
 
 fuzz_target!(|bytes: &[u8]| {
@@ -49,17 +64,28 @@ fuzz_target!(|bytes: &[u8]| {
             Some(_) | None => {}
         }
     }
-    let mut pods = Pods::default();
-    pods.expect_runtime();
-    pods.observe(inventory.clone());
+    let roots = Roots { cgroup: "/nowhere".into(), ..Roots::default() };
+    let layout = CgroupLayout::Unified { root: roots.cgroup.clone() };
+    let mut state = NodeState::new(roots, layout, Measure::MemAvailable, RULES.clone());
+    state.pods_mut().expect_runtime();
+    state.observe_inventory(inventory.clone());
     // A list that says the same again changes nothing.
-    pods.observe(inventory);
-    let mut snapshot = Snapshot::at(Time(1_700_000_000_000));
-    let running = pods.add_workloads(&mut snapshot, std::iter::empty(), &Clock::of_process());
-    assert!(running.is_empty(), "nothing was measured, and {running:?} runs");
-    pods.add_runtime(&mut snapshot);
+    state.observe_inventory(inventory.clone());
+    let snapshot = state.snapshot(Boot::now());
+    for pod in &snapshot.workloads {
+        assert_eq!(pod.protected, Some(snapshot::ProtectedReason::NothingRuns), "{}", pod.key.name);
+    }
+    let pods = state.pods();
     for name in pods.names() {
         let _ = (pods.parts(&name.uid), pods.is_anothers(&name.uid));
+    }
+    // The same list, as the reconciler of cgroups takes it: every pod is one that was listed.
+    let sources = Sources::now(None, Some(inventory.into()));
+    let known = sources.known(Beside::Nobody).map(|known| known.uids).unwrap_or_default();
+    for tree in TREES.iter() {
+        for pod in sources.pods(tree) {
+            assert!(known.contains(&pod.uid), "{}", pod.uid);
+        }
     }
     let (plan, _) = decide(&snapshot, &LIMITS, &History::default());
     assert_eq!(plan.evictions().count(), 0, "of nobody it is known that they use anything");

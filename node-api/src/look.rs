@@ -2,7 +2,7 @@
 
 use ebb_agent::cluster::{Budget, NodePod, by_pod};
 use ebb_agent::config::Contract;
-use ebb_agent::state::Manifested;
+use ebb_agent::pods::Described;
 use ebb_kube::{Api, Update, follow};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ pub async fn look(api: &Api, node: &str) -> Look {
 impl Look {
     /// The pods as workloads, each with the budget that leaves it the least room, and protected where that is honoured; `None` where they are not known.
     #[must_use]
-    pub fn manifested(&self, contract: &Contract) -> Option<Manifested> {
+    pub fn described(&self, contract: &Contract) -> Option<Described> {
         let budgets = self.budgets.as_deref().unwrap_or_default();
         let pods = self.pods.as_ref().ok()?.iter();
         let pods = pods.map(|pod| pod.with_budgets(budgets.iter(), contract)).collect();
         // A static pod that nobody mirrors is missing here.
-        Some(Manifested { pods, is_complete: false })
+        Some(Described { pods, is_complete: false })
     }
 }
 

@@ -27,7 +27,7 @@ const CRATES: [&str; 11] = [
 ];
 
 /// Where the node is neither read nor changed: what is known is kept there, and what to do next is found out.
-const ONLY_VALUES: [&str; 2] = ["run", "state"];
+const ONLY_VALUES: [&str; 3] = ["pods", "run", "state"];
 /// What reads or changes the node.
 const HANDS: [&str; 7] =
     ["libc", "nix", "std::fs", "std::net", "std::process", "tokio::fs", "tokio::net"];

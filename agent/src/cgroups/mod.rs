@@ -6,7 +6,7 @@
 //!  config ────┘                                      ├─► compare ─► differences ─► order ─► writes
 //!  live (the tree as it is) ─────────────────────────┘
 //! ```
-//! [`node`] reads what there is, [`sources`] puts manifests (`sense::manifests`) and the runtime's pods together, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
+//! [`node`] reads what there is, [`pods::sources`](crate::pods::sources) says which pods there are, [`live`] reads the tree, [`watch`] notices changes to it; none of them writes.
 //! [`mod@write`] writes values, [`systemd`] tells units of them, [`orphans`] removes what no pod belongs to; none of them chooses.
 //! [`enforce`] is one round of it all, [`reconciler`] the thread that goes round for as long as `ebb run` does: `reconcile` is what it does, `scope` what woke it.
 //! `beneath` is the only one that opens a cgroup's directory or file: the kernel resolves every path below the mount.
@@ -22,7 +22,6 @@ pub mod orphans;
 mod reconcile;
 pub mod reconciler;
 mod scope;
-pub mod sources;
 pub mod systemd;
 mod v1;
 pub mod watch;

@@ -15,11 +15,11 @@ use super::enforce::{Enforcer, Round, check};
 use super::node;
 use super::orphans::Ground;
 use super::scope::{Files, Scope, Woken, add};
-use super::sources::{Sources, of_runtime_alone};
 use super::watch::Signs;
 use super::watch::{Notice, Watches};
 use crate::act::Mode;
 use crate::config::{CgroupMode, Cgroups, Dying, OrphanedPods};
+use crate::pods::sources::{Sources, of_runtime_alone};
 use crate::report::Reporter;
 use crate::sense::Roots;
 use crate::sense::manifests::Manifests;
@@ -90,7 +90,7 @@ impl Reconcile {
             roots,
             node,
             tree,
-            sources: Sources { has_runtime, ..Sources::default() },
+            sources: Sources::new(has_runtime),
             places: BTreeMap::new(),
             watches,
             enforcer,
@@ -183,11 +183,10 @@ impl Reconcile {
                     concerned(path, None, at);
                 }
             }
-            Notice::Pods(None) => self.sources.is_up = false,
-            Notice::Pods(Some(pods)) => {
+            Notice::Listed(None) => self.sources.is_up = false,
+            Notice::Listed(Some(inventory)) => {
                 self.sources.is_up = true;
-                if self.sources.seen.as_ref() != Some(&pods) {
-                    self.sources.seen = Some(pods);
+                if self.sources.observe(inventory) {
                     self.is_stale = true;
                     woken.everything = true;
                 }

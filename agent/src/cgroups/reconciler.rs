@@ -3,12 +3,12 @@
 //! It stands beside the loop, not in it: a write may block, and nothing of it is needed to reclaim. What it does is in `reconcile`.
 
 use super::reconcile::Reconcile;
-use super::sources::SeenPod;
 use super::watch::{Notice, Signs, Watches};
 use crate::act::Mode;
 use crate::config::Cgroups;
 use crate::report::Reporter;
 use crate::sense::Roots;
+use crate::sense::runtime::Inventory;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,9 +64,9 @@ impl Reconciler {
         self.tell(Notice::Created(path.to_owned(), Instant::now()));
     }
 
-    /// Says what the container runtime has; none when it is away. Never waits: what does not fit is told by the next listing.
-    pub fn pods(&self, pods: Option<Vec<SeenPod>>) {
-        self.tell(Notice::Pods(pods));
+    /// Says what the container runtime lists; `None` when it is away. Never waits: what does not fit is told by the next list.
+    pub fn listed(&self, inventory: Option<Arc<Inventory>>) {
+        self.tell(Notice::Listed(inventory));
     }
 
     /// Says that the configuration has changed. Never waits.

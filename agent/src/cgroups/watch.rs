@@ -3,6 +3,7 @@
 //! The kernel reports a write to a cgroup's file like one to any other file, whoever made it, and a directory that is made or removed too; so drift is known at once and costs nothing while there is none.
 //! What the kernel changes by itself (a CPU that goes away) is not reported, and neither is what a full queue lost: the whole tree is looked at from time to time as well.
 
+use crate::sense::runtime::Inventory;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use std::collections::HashMap;
@@ -50,8 +51,8 @@ pub enum Notice {
     Lost,
     /// The BPF program says that a cgroup was made at this path.
     Created(String, Instant),
-    /// What the container runtime has; none while it is away.
-    Pods(Option<Vec<super::sources::SeenPod>>),
+    /// What the container runtime lists; `None` while it is away.
+    Listed(Option<Arc<Inventory>>),
     /// The configuration has changed.
     Configured(Box<crate::config::Cgroups>),
     /// It is over.

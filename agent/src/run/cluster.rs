@@ -16,7 +16,8 @@ use crate::cluster::{
     is_a_name,
 };
 use crate::config::Contract;
-use crate::state::{Depth, Extent, Manifested};
+use crate::pods::Described;
+use crate::state::{Depth, Extent};
 use crate::store::Memory;
 use ebb_journal::Record;
 use ebb_policy::plan::Evict;
@@ -188,7 +189,7 @@ impl ClusterWatch {
         self.telling.values().any(is_due)
     }
 
-    fn pods_as_manifested(&self, contract: &Contract) -> Manifested {
+    fn described_pods(&self, contract: &Contract) -> Described {
         let spared = |uid: &String, workload: &mut ebb_policy::snapshot::Workload| {
             if self.refused.contains_key(uid) {
                 let name = "the API server".to_owned();
@@ -202,7 +203,7 @@ impl ClusterWatch {
             workload
         });
         // A pod that is missing here may be a static one that nobody mirrors, or newer than what was told: its kubelet knows what is deleted.
-        Manifested { pods: pods.collect(), is_complete: false }
+        Described { pods: pods.collect(), is_complete: false }
     }
 }
 
@@ -362,8 +363,8 @@ impl Agent {
     /// Puts the API server's pods into the pod book.
     fn take_pods_over(&mut self) {
         let Some(cluster) = &self.cluster else { return };
-        let pods = cluster.pods_as_manifested(&self.policy.contract);
-        self.state.pods_mut().observe_manifests(pods);
+        let pods = cluster.described_pods(&self.policy.contract);
+        self.state.pods_mut().observe_described(pods);
     }
 
     /// Nothing was done to a pod that its budget spares: another is to be chosen.

@@ -133,7 +133,8 @@ impl Agent {
         self.disk_was_read(at);
         if matters || self.is_image_collection_due(at) {
             self.read_workloads(at, Depth::Full);
-            self.pass(at);
+            let is_choosing = self.quick_watches().any(Watch::is_below);
+            self.pass_or_wait(at, is_choosing);
         }
         self.close_episodes(at);
     }

@@ -46,7 +46,7 @@ impl Agent {
             return;
         }
         self.ahead = None;
-        if self.state.sample(at, Depth::Memory).is_err() || self.state.is_outdated() {
+        if self.state.sample(at, Depth::Memory).is_err() || self.state.is_outdated(at) {
             return;
         }
         self.read_stall();
@@ -87,7 +87,7 @@ impl Agent {
         // Whoever has been ended since, by the reflex too, is not in it.
         // Nor is whoever the watchdog has just killed, or where somebody has moved to: the pass of this look takes that in.
         let is_stale =
-            at.since(ahead.at) > YOUNG || self.is_overtaken() || self.state.is_outdated();
+            at.since(ahead.at) > YOUNG || self.is_overtaken() || self.state.is_outdated(at);
         if !is_meant || is_stale || self.state.has_terminations() {
             return;
         }

@@ -45,6 +45,15 @@ impl Agent {
         self.state.observe_stall(memory, io);
     }
 
+    /// Decides on what is known at `at`. Where somebody is to be chosen by memory, `is_choosing`, that waits until it is known who has it.
+    pub(super) fn pass_or_wait(&mut self, at: Boot, is_choosing: bool) {
+        if is_choosing && self.state.holds_choice(at) {
+            self.wake_at = Some(at.plus(AGAIN));
+        } else {
+            self.pass(at);
+        }
+    }
+
     /// Whether a hard threshold may be reached so soon that something may be due before it is.
     fn is_foreseen(&self) -> bool {
         let within = Duration::from_millis(self.policy.limits.options().foresight().0);
@@ -124,13 +133,11 @@ impl Agent {
             .any(|wake| wake <= at);
         let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
         let is_decided = is_old || is_due || is_below || is_resized || is_pressed;
-        if is_old || is_decided && self.state.is_outdated() {
+        if is_old || is_decided && self.state.is_outdated(at) {
             self.read_workloads(at, depth);
         }
-        if is_decided && self.state.is_outdated() {
-            self.wake_at = Some(at.plus(AGAIN));
-        } else if is_decided {
-            self.pass(at);
+        if is_decided {
+            self.pass_or_wait(at, is_below || is_pressed);
         }
         self.close_episodes(at);
         self.close_pressure_episodes();

@@ -63,7 +63,9 @@ impl Agent {
         self.tell_conditions(&plan, extent);
         self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
-        let resort = self.last_resort(&snapshot);
+        // Where somebody has moved on whom nobody has found, the first in rank may be somebody beside them.
+        let is_outdated = self.state.is_outdated(at);
+        let resort = self.last_resort(&snapshot).filter(|_| !is_outdated);
         let first = resort.as_ref().and_then(|(resort, ranked)| Some((resort, ranked.first()?)));
         self.arm_reflex(first, || Decision {
             config: None,
@@ -72,7 +74,9 @@ impl Agent {
             plan: plan.clone(),
         });
         let (resort, ranked) = resort.unzip();
-        self.standby.leave(resort);
+        if !is_outdated {
+            self.standby.leave(resort);
+        }
         if let Some(kept) = &mut self.kept {
             kept.take_ranking(at, ranked);
         }

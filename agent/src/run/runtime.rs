@@ -16,7 +16,8 @@ use super::{Agent, Watch};
 use crate::act::runtime::{Outcome, Undone, Work};
 use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
-use crate::state::{Extent, Manifested};
+use crate::pods::Described;
+use crate::state::Extent;
 use ebb_journal::{Record, ms};
 use ebb_policy::plan::{Note, SkipReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
@@ -157,7 +158,7 @@ impl Agent {
             }
             News::Down(what) => {
                 self.set_up(false);
-                self.reconciler.iter().for_each(|reconciler| reconciler.pods(None));
+                self.reconciler.iter().for_each(|reconciler| reconciler.listed(None));
                 self.reporter.tell(Record::Runtime { up: false, what });
                 // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
                 self.settle(|collecting| collecting.listed |= collecting.done.is_some());
@@ -175,10 +176,10 @@ impl Agent {
                 let at = inventory.at;
                 let listed = inventory.images.as_ref().map(|images| images.at);
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
-                if let Some(reconciler) = &self.reconciler {
-                    reconciler.pods(Some(crate::cgroups::sources::seen(&inventory)));
-                }
                 self.state.observe_inventory(*inventory);
+                if let Some(reconciler) = &self.reconciler {
+                    reconciler.listed(self.state.pods().inventory().cloned());
+                }
                 self.stop_left_sandboxes(at);
                 self.kill_what_was_restarted();
                 self.settle(|collecting| {
@@ -201,12 +202,12 @@ impl Agent {
                 }
             }
             News::Usage(usage) => {
-                self.state.pods_mut().observe_usage(usage);
+                self.state.storage_mut().observe_usage(usage);
                 self.look(true);
             }
-            News::Logs(logs) => self.state.pods_mut().observe_logs(logs),
+            News::Logs(logs) => self.state.storage_mut().observe_logs(logs),
             News::Manifests(found) => {
-                self.state.pods_mut().observe_manifests(Manifested::from(&found));
+                self.state.pods_mut().observe_described(Described::from(&found));
                 for what in found.problems {
                     self.reporter.tell(Record::Degraded { what });
                 }

@@ -15,9 +15,21 @@ use ebb_model::pod::Asked;
 use ebb_policy::Time;
 use ebb_policy::snapshot::{Container, ContainerState, FsUsage, Image, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where container runtimes usually listen.
+const SOCKETS: [&str; 3] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+];
+
+/// The first of the usual places of a runtime's socket where there is one.
+pub(crate) fn usual_socket() -> Option<&'static str> {
+    SOCKETS.into_iter().find(|socket| Path::new(socket).exists())
+}
 
 /// Everything that the runtime has.
 #[derive(Clone, Debug)]

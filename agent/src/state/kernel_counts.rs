@@ -3,7 +3,7 @@
 //! A program knows the cgroup that a task lives in, which may lie below the workload's; one that is not in the tree any more counts for nobody.
 
 use super::NodeState;
-use super::pods::plus_kernel_counts;
+use super::pod_usage::plus_kernel_counts;
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::sense::tree::{MAX_DEPTH, Tree};

@@ -77,6 +77,75 @@ pub(super) enum Explained {
     ByNobody,
 }
 
+/// Looking for somebody who moves on while its tree is read, and how long nobody is chosen meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// Somebody has left a tree that was handed over since workloads were read, perhaps for another cgroup of it.
+    has_left: bool,
+    /// When they were read, nobody was known of such a tree that holds memory.
+    found_nobody: bool,
+    /// Since when nobody was chosen for that, the last time.
+    held_since: Option<Boot>,
+    /// When its tree was read again for somebody, and how long that took.
+    looked: Option<Boot>,
+    took: Duration,
+}
+
+/// How long nobody is chosen at most because nobody is known of a tree that holds memory, and how long before that may be again: whoever moves on without a rest must not hold up the eviction of others.
+const HELD_AT_MOST: Duration = Duration::from_millis(250);
+const HELD_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+impl Search {
+    /// Notes that somebody has left, if it may be one who took memory along.
+    pub(super) fn note_left(&mut self, may_have_taken: bool) {
+        self.has_left |= may_have_taken;
+    }
+
+    /// Workloads are about to be read again: who has left by now is looked for there.
+    pub(super) fn begin(&mut self) {
+        (self.has_left, self.found_nobody) = (false, false);
+    }
+
+    /// They were read.
+    pub(super) fn conclude(&mut self, explained: Explained) {
+        self.found_nobody = explained == Explained::ByNobody;
+    }
+
+    /// Whether trees may be read again for somebody at `now`: it takes no more of a core than one part in `share`.
+    pub(super) fn may_look(&self, now: Boot, share: u32, at_most: Duration) -> bool {
+        let rest = (self.took * share).min(at_most);
+        self.looked.is_none_or(|at| now.since(at) >= rest)
+    }
+
+    /// Notes that they were, in so much time.
+    pub(super) fn note_look(&mut self, now: Boot, took: Duration) {
+        (self.looked, self.took) = (Some(now), took);
+    }
+
+    /// Whether nobody should be chosen by what was read, however young it is.
+    pub(super) fn is_on(&self, now: Boot) -> bool {
+        self.has_left || self.found_nobody && self.may_hold(now)
+    }
+
+    /// The same for a choice that has to be made: from here on the time counts for which it is put off.
+    pub(super) fn holds(&mut self, now: Boot) -> bool {
+        let is_on = self.is_on(now);
+        if is_on && self.found_nobody && !self.is_held(now) {
+            self.held_since = Some(now);
+        }
+        is_on
+    }
+
+    fn may_hold(&self, now: Boot) -> bool {
+        let held = self.held_since.map(|since| now.since(since));
+        held.is_none_or(|held| held < HELD_AT_MOST || held >= HELD_AGAIN_AFTER)
+    }
+
+    fn is_held(&self, now: Boot) -> bool {
+        self.held_since.is_some_and(|since| now.since(since) < HELD_AT_MOST)
+    }
+}
+
 impl Moved {
     /// What the workload `id` has in other cgroups, in bytes.
     pub(super) fn of(&self, id: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! Who reclaims memory below a cgroup: read when that cgroup is under memory pressure, and at no other time.
 
 use super::NodeState;
-use super::pods::Owner;
+use crate::pods::Owner;
 use ebb_policy::snapshot::{PagesScanned, WorkloadKey};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! From what is known to values: the node as policy sees it.
 
-use super::pods::{Fate, Measured};
-use super::{EMPTY_FOR, NodeState, tracked};
+use super::targets::EMPTY_FOR;
+use super::workloads::{Fate, Measured, add_workloads, tell_unchosen};
+use super::{NodeState, tracked};
 use crate::clock::Boot;
 use crate::sense::node::NodeReading;
 use ebb_policy::snapshot::{NodeFacts, Observation, PressureEvidence, ProtectedReason, RootMemory};
@@ -37,7 +38,6 @@ impl NodeState {
         }
         let observed_at = self.sampled.map_or(taken_at, |at| self.clock.time(at));
         let cgroups = self.cgroups.values().map(|tracked| Measured {
-            path: self.roots.below_mount(&tracked.path),
             named: &tracked.named,
             since: tracked.since,
             owner: tracked.owner.as_ref().filter(|owner| self.still_owns(owner)),
@@ -50,12 +50,14 @@ impl NodeState {
             });
             snapshot.workloads.extend(processes);
         }
-        let running = self.pods.add_workloads(&mut snapshot, cgroups, &self.clock);
+        let running = add_workloads(&self.pods, &self.storage, &mut snapshot, cgroups, &self.clock);
         if self.rules.chosen().is_some() {
-            self.pods.tell_unchosen(&mut snapshot, |path| self.lives(path));
+            tell_unchosen(&self.pods, &mut snapshot, |path| self.lives(path));
         }
         if extent == Extent::Everything {
-            self.pods.add_runtime(&mut snapshot);
+            if self.pods.fill(&mut snapshot) {
+                self.storage.fill(&mut snapshot);
+            }
             self.disk.fill(&mut snapshot, &self.clock);
             self.filling.fill(&mut snapshot, &self.clock);
         }

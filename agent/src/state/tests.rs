@@ -1,4 +1,6 @@
 //! The state on a fake node: what a snapshot says of it, and what kernel events change.
+use super::sample::{READ_IN_FULL, TREE_MAX_AGE};
+use super::targets::{EMPTY_FOR, PROTECTED_FOR};
 use super::*;
 use crate::config::Patterns;
 use crate::sense::node::NodeSensor;
@@ -198,6 +200,11 @@ impl Moving {
     }
 
     /// Moves the process, and reads so long after it was asked.
+    /// Whether nobody is to be chosen by what was read last.
+    fn is_outdated(&self) -> bool {
+        self.state.is_outdated(self.state.sampled().unwrap())
+    }
+
     fn to(&mut self, from: &str, to: &str, later: Duration) {
         Self::put(&self.fake, from, false);
         Self::put(&self.fake, to, true);
@@ -279,19 +286,19 @@ fn once_somebody_has_left_a_tree_that_was_handed_over_nobody_is_chosen_before_wo
     for change in [CgroupChange::Populated(false), CgroupChange::Removed] {
         let mut moving = Moving::new();
         moving.state.observe_kernel(&event(change, id_of(&moving, &leak), None));
-        assert!(moving.state.is_outdated(), "{change:?}");
+        assert!(moving.is_outdated(), "{change:?}");
         moving.to("a.scope", "b.scope", Duration::from_secs(2));
-        assert!(!moving.state.is_outdated());
+        assert!(!moving.is_outdated());
         assert_eq!(mib_of(&moving.state, "b.scope"), Some(500));
         let innocent = id_of(&moving, "apps/innocent");
         moving.state.observe_kernel(&event(change, innocent, None));
-        assert!(!moving.state.is_outdated(), "its tree was handed to nobody");
+        assert!(!moving.is_outdated(), "its tree was handed to nobody");
     }
     let mut moving = Moving::new();
     let target =
         Target::Cgroup { id: id_of(&moving, &leak), path: moving.fake.roots().cgroup.join(&leak) };
     moving.state.forget_removed(&target);
-    assert!(moving.state.is_outdated(), "nobody was found where it was to be killed");
+    assert!(moving.is_outdated(), "nobody was found where it was to be killed");
 }
 
 #[test]
@@ -313,14 +320,14 @@ fn who_was_alone_in_a_tree_and_has_moved_where_nobody_has_told_of_is_looked_for_
     from_to(&mut moving, &["a.scope", "b.scope"], "new.scope");
     moving.state.sample(then, Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "new.scope"), Some(500));
-    assert!(!moving.state.is_outdated());
+    assert!(!moving.is_outdated());
     from_to(&mut moving, &["new.scope"], "newer.scope");
     moving.state.sample(then, Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "newer.scope"), None);
-    assert!(moving.state.is_outdated(), "it was looked for a moment ago, and is again later");
+    assert!(moving.is_outdated(), "it was looked for a moment ago, and is again later");
     moving.state.sample(then.plus(Duration::from_secs(1)), Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "newer.scope"), Some(500));
-    assert!(!moving.state.is_outdated());
+    assert!(!moving.is_outdated());
 }
 
 /// Its memory is charged to it then.
@@ -334,16 +341,26 @@ fn a_tree_that_has_become_a_workload_holds_nobody_up() {
     let later = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
     moving.state.sample(later, Depth::Memory).unwrap();
     assert_eq!(mib_of(&moving.state, "user@1000.service"), Some(500));
-    assert!(!moving.state.is_outdated());
+    assert!(!moving.is_outdated());
 }
 
 #[test]
 fn whoever_is_never_found_holds_up_the_choice_of_others_for_a_moment_and_not_again_at_once() {
     let mut moving = Moving::without_scopes();
     let begun = moving.state.sampled().unwrap().plus(Duration::from_secs(2));
-    let mut is_held = |after| {
-        moving.state.sample(begun.plus(Duration::from_millis(after)), Depth::Memory).unwrap();
-        moving.state.is_outdated()
+    let read = |moving: &mut Moving, after| {
+        let at = begun.plus(Duration::from_millis(after));
+        moving.state.sample(at, Depth::Memory).unwrap();
+        at
+    };
+    // Readings by which nobody is to be chosen use up nothing of it.
+    for after in [0, 5_000] {
+        let at = read(&mut moving, after);
+        assert!(moving.state.is_outdated(at), "{after}");
+    }
+    let mut is_held = |after: u64| {
+        let at = read(&mut moving, 6_000 + after);
+        moving.state.holds_choice(at)
     };
     let held = [0, 20, 249, 250, 300, 5_000, 9_999, 10_000].map(&mut is_held);
     assert_eq!(held, [true, true, true, false, false, false, false, true]);

@@ -1,8 +1,8 @@
 //! One workload as the agent follows it: a cgroup held open, with what was last read of it.
 
-use super::pods::Owner;
 use super::rules::Rules;
 use crate::clock::{Boot, Clock};
+use crate::pods::Owner;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::cgroup::{Cgroup, Usage};

@@ -4,7 +4,7 @@
 
 use super::{ImageStore, Records, StoreError};
 use crate::cluster::NodePods;
-use crate::state::Evicted;
+use crate::pods::Evicted;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;

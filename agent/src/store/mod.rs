@@ -14,7 +14,7 @@ mod memory;
 mod outbox;
 
 use crate::cluster::NodePods;
-use crate::state::Evicted;
+use crate::pods::Evicted;
 use crate::threads::contain;
 use attempts::Attempt;
 use ebb_policy::Time;

@@ -289,7 +289,7 @@ fn with_runtime(
             }
             None => None,
         };
-        let pods = |config: &Config| look.as_ref().and_then(|l| l.manifested(&config.contract));
+        let pods = |config: &Config| look.as_ref().and_then(|l| l.described(&config.contract));
         let sight = Sight::with_pods(&args.node, config, runtime, pods).await?;
         let pod_cgroups = sight.state.pod_cgroups();
         let Sight { config, snapshot, history, mut notes, .. } = sight;

@@ -2,7 +2,7 @@
 
 use crate::lab::{CONFIG, Lab, Pod, STANDALONE};
 use crate::{Agent, config};
-use ebb_agent::state::Evicted;
+use ebb_agent::pods::Evicted;
 use ebb_agent::store::ImageStore;
 use ebb_tests::fake_node::wait_for;
 use ebb_tests::runtime::{Fault, Flavour};

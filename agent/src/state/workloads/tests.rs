@@ -1,7 +1,11 @@
 //! Pods put together from what the runtime, the manifests and the cgroups tell.
 use super::*;
 use crate::clock::Boot;
-use ebb_policy::snapshot::{Container, Sandbox};
+use crate::pods::Described;
+use crate::sense::pod_dirs::PodSizes;
+use crate::sense::runtime::{ContainerSeen, DiskUsage, Inventory, PodSeen};
+use ebb_journal::Payload;
+use ebb_policy::snapshot::{Container, MemoryUsage, Sandbox, WorkloadKey};
 use std::path::PathBuf;
 
 fn pod(uid: &str, name: &str, ready: bool) -> PodSeen {
@@ -42,8 +46,8 @@ fn inventory(pods: Vec<PodSeen>, containers: Vec<ContainerSeen>, exited: &[&str]
     Inventory { at: Boot(0), pods, containers, exited, images: None }
 }
 
-fn all_of(pods: Vec<Workload>) -> Manifested {
-    Manifested { pods, is_complete: true }
+fn all_of(pods: Vec<Workload>) -> Described {
+    Described { pods, is_complete: true }
 }
 
 fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
@@ -53,24 +57,31 @@ fn cgroup(path: &str, usage: u64) -> (PathBuf, Workload) {
     (path.into(), Workload { key, stats: Some(stats), ..Workload::default() })
 }
 
-fn snapshot(pods: &Pods, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
+fn snapshot(pods: &PodBook, cgroups: Vec<(PathBuf, Workload)>) -> Snapshot {
+    snapshot_with(pods, &PodStorage::default(), cgroups)
+}
+
+fn snapshot_with(
+    pods: &PodBook,
+    storage: &PodStorage,
+    cgroups: Vec<(PathBuf, Workload)>,
+) -> Snapshot {
     let mut snapshot = Snapshot::at(Time(100));
     let owners: Vec<_> = cgroups.iter().map(|(path, _)| pods.owner(path)).collect();
     let measured = cgroups.iter().zip(&owners).map(|((path, workload), owner)| Measured {
-        path,
         named: path,
         since: Boot(0),
         owner: owner.as_ref(),
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
-    pods.add_runtime(&mut snapshot);
+    add_workloads(pods, storage, &mut snapshot, measured, &Clock::of_process());
+    pods.fill(&mut snapshot);
     snapshot
 }
 
-fn one_pod() -> Pods {
-    let mut pods = Pods::default();
+fn one_pod() -> PodBook {
+    let mut pods = PodBook::default();
     pods.observe(inventory(
         vec![pod("u1", "shop/web", true)],
         vec![
@@ -117,7 +128,7 @@ fn a_container_that_no_list_names_is_the_pods_whose_sandbox_is_listed_beside_it(
     };
     let new = PathBuf::from(format!("{of_pod}/{ID}"));
     let owner = |sandboxes: Vec<PodSeen>, containers: Vec<ContainerSeen>| {
-        let mut pods = Pods::default();
+        let mut pods = PodBook::default();
         pods.observe(inventory(sandboxes, containers, &[]));
         pods.owner(&new.join("inner"))
     };
@@ -142,26 +153,25 @@ fn a_container_that_no_list_names_is_the_pods_whose_sandbox_is_listed_beside_it(
 }
 
 /// Why each of the cgroups is protected that a snapshot has as workloads of their own.
-fn protections(pods: &Pods, since: Boot, paths: &[&str]) -> Vec<Option<ProtectedReason>> {
+fn protections(pods: &PodBook, since: Boot, paths: &[&str]) -> Vec<Option<ProtectedReason>> {
     let mut snapshot = Snapshot::at(Time(100));
     let cgroups: Vec<_> = paths.iter().map(|path| cgroup(path, 1)).collect();
     let owners: Vec<_> = cgroups.iter().map(|(path, _)| pods.owner(path)).collect();
     let measured = cgroups.iter().zip(&owners).map(|((path, workload), owner)| Measured {
-        path,
         named: path,
         since,
         owner: owner.as_ref(),
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
+    add_workloads(pods, &PodStorage::default(), &mut snapshot, measured, &Clock::of_process());
     let own = snapshot.workloads.iter().filter(|workload| workload.key.name.starts_with("/"));
     own.map(|workload| workload.protected).collect()
 }
 
 #[test]
 fn where_only_pods_may_be_ended_nobody_is_before_the_runtime_has_told() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.set_pods_only(true);
     let paths = ["kubepods/podu1/c1", "system.slice/x.service"];
     let unlisted = Some(ProtectedReason::Unlisted);
@@ -173,7 +183,7 @@ fn where_only_pods_may_be_ended_nobody_is_before_the_runtime_has_told() {
 #[test]
 fn beside_a_runtime_what_may_be_its_container_waits_until_it_is_listed_or_has_not_been_for_a_minute()
  {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     let scope = format!("system.slice/docker-{ID}.scope");
     let paths = [scope.as_str(), "system.slice/x.service"];
     assert_eq!(protections(&pods, Boot(0), &paths), [None, None], "there is no runtime");
@@ -193,7 +203,7 @@ fn beside_a_runtime_what_may_be_its_container_waits_until_it_is_listed_or_has_no
 
 #[test]
 fn a_listed_container_whose_cgroup_is_not_told_is_never_a_workload_of_its_own() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.expect_runtime();
     let seen = ContainerSeen { cgroup: None, ..container(ID, "u1", ContainerState::Running) };
     let list = inventory(vec![pod("u1", "shop/web", true)], vec![seen], &[]);
@@ -206,7 +216,7 @@ fn a_listed_container_whose_cgroup_is_not_told_is_never_a_workload_of_its_own() 
 
 #[test]
 fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.expect_runtime();
     let (path, mut workload) = cgroup("kubepods/pod0a1b/anything", 1);
     workload.key.uid = Some("0a1b".into());
@@ -215,15 +225,14 @@ fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own(
         pods.observe(Inventory { at, ..inventory(Vec::new(), Vec::new(), &[]) });
         let mut snapshot = Snapshot::at(Time(100));
         let (owner, workload) = (None, workload.clone());
-        let measured = Measured {
-            path: &path,
-            named: &path,
-            since: Boot(0),
-            owner,
-            workload,
-            fate: Fate::Runs,
-        };
-        pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::of_process());
+        let measured = Measured { named: &path, since: Boot(0), owner, workload, fate: Fate::Runs };
+        add_workloads(
+            &pods,
+            &PodStorage::default(),
+            &mut snapshot,
+            [measured].into_iter(),
+            &Clock::of_process(),
+        );
         snapshot.workloads[0].protected
     };
     assert_eq!(seen_at(59), Some(ProtectedReason::Unlisted), "the runtime may still list it");
@@ -233,20 +242,25 @@ fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own(
 /// A name of their own choice hides nobody from a minute's memory shortage.
 #[test]
 fn a_containers_name_that_a_user_chose_does_not_wait_for_the_runtime() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.expect_runtime();
-    let (path, workload) = cgroup(&format!("user.slice/user@7.service/docker-{ID}.scope"), 1);
+    let (_, workload) = cgroup(&format!("user.slice/user@7.service/docker-{ID}.scope"), 1);
     let named = Path::new("user.slice/user@7.service");
     let mut snapshot = Snapshot::at(Time(100));
-    let measured =
-        Measured { path: &path, named, since: Boot(0), owner: None, workload, fate: Fate::Runs };
-    pods.add_workloads(&mut snapshot, [measured].into_iter(), &Clock::of_process());
+    let measured = Measured { named, since: Boot(0), owner: None, workload, fate: Fate::Runs };
+    add_workloads(
+        &pods,
+        &PodStorage::default(),
+        &mut snapshot,
+        [measured].into_iter(),
+        &Clock::of_process(),
+    );
     assert_eq!(snapshot.workloads[0].protected, None);
 }
 
 #[test]
 fn a_container_that_is_protected_does_not_protect_the_other_containers_of_its_pod() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     let running = |id| container(id, "u1", ContainerState::Running);
     let both = vec![running("c1"), running("c2")];
     pods.observe(inventory(vec![pod("u1", "shop/web", true)], both, &[]));
@@ -266,7 +280,7 @@ fn a_pod_that_its_annotation_protects_stays_protected_whatever_runs_in_it() {
     spec.key.name = "shop/web".to_owned();
     spec.key.uid = Some("u1".to_owned());
     spec.protected = Some(ProtectedReason::Annotated);
-    pods.observe_manifests(Manifested { pods: vec![spec], is_complete: false });
+    pods.observe_described(Described { pods: vec![spec], is_complete: false });
     let of = |cgroups| snapshot(&pods, cgroups).workloads[0].protected;
     assert_eq!(of(vec![cgroup("kubepods/podu1/c1", 1)]), Some(ProtectedReason::Annotated));
     assert_eq!(of(Vec::new()), Some(ProtectedReason::NothingRuns));
@@ -275,7 +289,7 @@ fn a_pod_that_its_annotation_protects_stays_protected_whatever_runs_in_it() {
 /// There would be nothing to end of it, again and again.
 #[test]
 fn what_an_ended_container_left_in_its_cgroup_does_not_make_its_pod_one_that_runs() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     let path = "kubepods/podu1/c1";
     let ended = container("c1", "u1", ContainerState::Exited);
     let ended = ContainerSeen { cgroup: Some(path.into()), ..ended };
@@ -290,7 +304,7 @@ fn a_pod_that_the_operators_own_list_leaves_out_is_kept_for_that() {
     let pods = one_pod();
     let told = |living: &str| {
         let mut seen = snapshot(&pods, Vec::new());
-        pods.tell_unchosen(&mut seen, |path| path == Path::new(living));
+        tell_unchosen(&pods, &mut seen, |path| path == Path::new(living));
         seen.workloads[0].protected
     };
     assert_eq!(told("kubepods/podu1/c1"), Some(ProtectedReason::Configured));
@@ -309,14 +323,14 @@ fn a_manifest_gives_a_pod_its_requests_and_its_absence_means_deleted() {
         priority: Some(7),
         ..Workload::default()
     };
-    pods.observe_manifests(all_of(vec![spec("shop/web"), spec("shop/later")]));
+    pods.observe_described(all_of(vec![spec("shop/web"), spec("shop/later")]));
     let seen = snapshot(&pods, Vec::new());
     assert!(seen.sources_ready);
     let names: Vec<_> = seen.workloads.iter().map(|w| (w.key.name.as_str(), w.deleted)).collect();
     assert_eq!(names, [("shop/web", false), ("shop/later", false)]);
     assert_eq!(seen.workloads[0].priority, Some(7));
     assert_eq!(seen.workloads[0].key.uid.as_deref(), Some("u1"));
-    pods.observe_manifests(all_of(Vec::new()));
+    pods.observe_described(all_of(Vec::new()));
     assert!(snapshot(&pods, Vec::new()).workloads[0].deleted);
 }
 
@@ -325,24 +339,24 @@ fn a_manifest_gives_a_pod_its_requests_and_its_absence_means_deleted() {
 fn a_pod_without_a_manifest_is_not_deleted_while_one_cannot_be_read() {
     let mut pods = one_pod();
     pods.note_evicted("u1", std::iter::empty());
-    let partly = Manifested { pods: Vec::new(), is_complete: false };
-    pods.observe_manifests(partly);
+    let partly = Described { pods: Vec::new(), is_complete: false };
+    pods.observe_described(partly);
     let seen = snapshot(&pods, Vec::new());
     assert!(!seen.sources_ready && !seen.workloads[0].deleted);
     assert!(!seen.workloads[0].evicted, "who sees to its end may want to read how it ended");
     assert!(pods.is_anothers("u1"));
-    pods.observe_manifests(all_of(Vec::new()));
+    pods.observe_described(all_of(Vec::new()));
     let seen = snapshot(&pods, Vec::new());
     assert!(seen.sources_ready && seen.workloads[0].deleted);
 }
 
 #[test]
 fn a_static_pod_is_found_under_its_name_without_the_nodes() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     let is_static = PodSeen { is_static: true, ..pod("u1", "kube-system/etcd-node-1", true) };
     pods.observe(inventory(vec![is_static], Vec::new(), &[]));
     let key = WorkloadKey { name: "kube-system/etcd".into(), ..WorkloadKey::default() };
-    pods.observe_manifests(all_of(vec![Workload {
+    pods.observe_described(all_of(vec![Workload {
         key,
         priority: Some(3),
         ..Workload::default()
@@ -357,7 +371,7 @@ fn a_static_pod_is_found_under_its_name_without_the_nodes() {
 #[test]
 fn a_pod_that_is_run_for_the_api_server_has_no_mirror() {
     for is_of_api_server in [true, false] {
-        let mut pods = Pods::default();
+        let mut pods = PodBook::default();
         let leak = PodSeen { is_of_api_server, ..pod("u1", "shop/leak", true) };
         pods.observe(inventory(vec![leak], Vec::new(), &[]));
         let key = WorkloadKey {
@@ -366,7 +380,7 @@ fn a_pod_that_is_run_for_the_api_server_has_no_mirror() {
             ..WorkloadKey::default()
         };
         let mirror = Workload { key, mirror: true, priority: Some(9), ..Workload::default() };
-        pods.observe_manifests(Manifested { pods: vec![mirror], is_complete: false });
+        pods.observe_described(Described { pods: vec![mirror], is_complete: false });
         let seen = snapshot(&pods, Vec::new());
         let found: Vec<_> = seen.workloads.iter().map(|w| w.key.name.as_str()).collect();
         assert_eq!(found, ["shop/leak"]);
@@ -396,7 +410,7 @@ fn what_ebb_has_ended_counts_as_evicted_until_nothing_of_it_is_left() {
 
 #[test]
 fn an_evicted_pod_that_has_another_sandbox_was_started_again() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.remember_evicted([("u1".to_owned(), ["s-u1".to_owned()].into())].into());
     pods.observe(inventory(vec![pod("u1", "shop/web", true)], Vec::new(), &[]));
     assert!(snapshot(&pods, Vec::new()).workloads[0].evicted, "an earlier run ended it");
@@ -443,12 +457,12 @@ fn what_an_evicted_pod_left_behind_stays_while_its_kubelet_or_its_manifest_is_th
     beside_a_kubelet.set_pods_only(true);
     let mut with_manifest = evicted();
     let key = WorkloadKey { name: "shop/web".into(), ..WorkloadKey::default() };
-    with_manifest.observe_manifests(all_of(vec![Workload { key, ..Workload::default() }]));
+    with_manifest.observe_described(all_of(vec![Workload { key, ..Workload::default() }]));
     for mut pods in [beside_a_kubelet, with_manifest] {
         pods.observe(ended());
         let left = &snapshot(&pods, Vec::new()).workloads[0];
         assert!(!left.evicted && !left.is_finished() && pods.is_anothers("u1"));
-        pods.observe_manifests(all_of(Vec::new()));
+        pods.observe_described(all_of(Vec::new()));
         let left = &snapshot(&pods, Vec::new()).workloads[0];
         assert!(left.deleted && left.is_finished(), "its manifest is gone");
     }
@@ -457,7 +471,7 @@ fn what_an_evicted_pod_left_behind_stays_while_its_kubelet_or_its_manifest_is_th
 /// A container that has been killed stays in the runtime's list for a moment, and its cgroup longer.
 #[test]
 fn a_pod_is_judged_by_what_runs_and_not_by_what_is_on_its_way_out() {
-    let mut pods = Pods::default();
+    let mut pods = PodBook::default();
     pods.observe(inventory(
         vec![pod("u1", "shop/web", true)],
         vec![
@@ -476,9 +490,15 @@ fn a_pod_is_judged_by_what_runs_and_not_by_what_is_on_its_way_out() {
             let protected = (!lives).then_some(ProtectedReason::NothingRuns);
             let workload = Workload { protected, ..workload.clone() };
             let owner = owner.as_ref();
-            Measured { path, named: path, since: Boot(0), owner, workload, fate }
+            Measured { named: path, since: Boot(0), owner, workload, fate }
         });
-        let running = pods.add_workloads(&mut snapshot, measured, &Clock::of_process());
+        let running = add_workloads(
+            &pods,
+            &PodStorage::default(),
+            &mut snapshot,
+            measured,
+            &Clock::of_process(),
+        );
         let usage = snapshot.workloads[0].stats.as_ref().and_then(|stats| stats.memory?.usage);
         (running.contains("u1"), snapshot.workloads[0].protected, usage)
     };
@@ -509,10 +529,10 @@ fn figure(bytes: u64, at: u64) -> Figure {
 
 #[test]
 fn disk_is_the_sum_of_layers_logs_and_volumes_and_unknown_without_any() {
-    let mut pods = one_pod();
-    assert_eq!(snapshot(&pods, Vec::new()).workloads[0].stats, None);
+    let (pods, mut storage) = (one_pod(), PodStorage::default());
+    assert_eq!(snapshot_with(&pods, &storage, Vec::new()).workloads[0].stats, None);
     let used = |bytes| figure(bytes, 5);
-    pods.observe_usage(DiskUsage {
+    storage.observe_usage(DiskUsage {
         layers: [("c1".to_owned(), used(10)), ("c0".to_owned(), used(20))].into(),
         pods: [(
             "u1".to_owned(),
@@ -524,7 +544,7 @@ fn disk_is_the_sum_of_layers_logs_and_volumes_and_unknown_without_any() {
         )]
         .into(),
     });
-    let seen = snapshot(&pods, Vec::new());
+    let seen = snapshot_with(&pods, &storage, Vec::new());
     let stats = seen.workloads[0].stats.as_ref().unwrap();
     assert_eq!(stats.ephemeral_storage, Some(1130));
     assert_eq!(stats.containers.len(), 1, "one name, two attempts");
@@ -537,38 +557,37 @@ fn disk_is_the_sum_of_layers_logs_and_volumes_and_unknown_without_any() {
 
 #[test]
 fn volumes_are_the_pods_own_without_any_manifest_and_what_was_measured_last_counts() {
-    let mut pods = one_pod();
+    let (pods, mut storage) = (one_pod(), PodStorage::default());
     let sizes = |volume: Option<Figure>| PodSizes {
         volumes: volume.map(|figure| ("v".to_owned(), figure)).into_iter().collect(),
         volume_names: vec!["v".to_owned()],
         ..PodSizes::default()
     };
-    pods.observe_sizes([("u1".to_owned(), sizes(Some(figure(2000, 9_000_000))))].into());
+    storage.observe_sizes([("u1".to_owned(), sizes(Some(figure(2000, 9_000_000))))].into());
     let walked = [("u1".to_owned(), sizes(Some(figure(1000, 4_000_000))))].into();
-    pods.observe_usage(DiskUsage { layers: BTreeMap::new(), pods: walked });
-    let seen = snapshot(&pods, Vec::new());
+    storage.observe_usage(DiskUsage { layers: BTreeMap::new(), pods: walked });
+    let seen = snapshot_with(&pods, &storage, Vec::new());
     let pod = &seen.workloads[0];
     assert_eq!(pod.volumes.len(), 1);
     assert!(pod.volumes[0].is_local());
     let stats = pod.stats.as_ref().unwrap();
     assert_eq!(stats.volumes[0].used_bytes, Some(2000), "what is older does not replace it");
     // It is there and too large to be told at once: unknown, not gone and not small.
-    let usage = pods.usage.as_mut().unwrap();
-    usage.pods.clear();
-    pods.observe_sizes([("u1".to_owned(), sizes(None))].into());
-    let seen = snapshot(&pods, Vec::new());
+    let mut storage = PodStorage::default();
+    storage.observe_sizes([("u1".to_owned(), sizes(None))].into());
+    let seen = snapshot_with(&pods, &storage, Vec::new());
     assert_eq!(seen.workloads[0].volumes.len(), 1);
     assert!(seen.workloads[0].stats.as_ref().is_none_or(|stats| stats.volumes.is_empty()));
 }
 
 #[test]
 fn figures_on_disk_are_as_old_as_the_oldest_of_them() {
-    let mut pods = one_pod();
+    let (pods, mut storage) = (one_pod(), PodStorage::default());
     let layers =
         [("c1".to_owned(), figure(10, 7_000_000)), ("c0".to_owned(), figure(20, 3_000_000))];
-    pods.observe_usage(DiskUsage { layers: layers.into(), pods: BTreeMap::new() });
+    storage.observe_usage(DiskUsage { layers: layers.into(), pods: BTreeMap::new() });
     let clock = Clock::of_process();
-    let seen = snapshot(&pods, Vec::new());
+    let seen = snapshot_with(&pods, &storage, Vec::new());
     let stats = seen.workloads[0].stats.as_ref().unwrap();
     assert_eq!(stats.disk_observed_at, Some(clock.time(Boot(3_000_000))));
 }

@@ -23,25 +23,25 @@ const LISTED_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// UID of the pod.
-    pub(in crate::state) uid: Arc<str>,
+    pub(crate) uid: Arc<str>,
     /// It is that of a container which has not ended: what ending the pod ends.
-    pub(super) is_payload: bool,
+    pub(crate) is_payload: bool,
     /// No list names it: it is the pod's as long as this holds.
-    pub(in crate::state) unlisted: Option<Arc<Unlisted>>,
+    pub(crate) unlisted: Option<Arc<Unlisted>>,
 }
 
 /// A container that no list names, in the cgroup of a pod whose sandbox is listed. Both paths are below the mount.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::state) struct Unlisted {
+pub(crate) struct Unlisted {
     /// Its cgroup.
-    pub(in crate::state) cgroup: PathBuf,
+    pub(crate) cgroup: PathBuf,
     /// The sandbox's: once nothing runs there, this may be the next sandbox.
-    pub(in crate::state) sandbox: PathBuf,
+    pub(crate) sandbox: PathBuf,
 }
 
 /// The pods of all cgroups that the runtime has told of.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(crate) struct Owners {
     /// By path below the mount.
     by_path: HashMap<PathBuf, Owner>,
     /// Pods whose sandbox is ready, by the path of the pod's own cgroup below the mount.
@@ -64,18 +64,18 @@ struct Prepared {
 
 /// A cgroup that belongs to no pod that the runtime has told of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stranger<'a> {
+pub(crate) struct Unowned<'a> {
     /// The leading part of its path below the mount that the administrator named: nobody else says what a container is.
-    pub(super) named: &'a Path,
+    pub(crate) named: &'a Path,
     /// A name in that is one which the kubelet gives a pod's cgroup.
-    pub(super) is_of_a_pod: bool,
+    pub(crate) is_of_a_pod: bool,
     /// When it was first read, or was last known to belong to a pod.
-    pub(super) since: Boot,
+    pub(crate) since: Boot,
 }
 
-/// What a stranger counts as.
+/// What a cgroup without an owner counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// A workload of its own.
     Workload,
     /// Perhaps a pod's: the runtime has not said.
@@ -85,7 +85,7 @@ pub(super) enum Standing {
 }
 
 impl Owners {
-    pub(super) fn of(inventory: &Inventory) -> Self {
+    pub(crate) fn of(inventory: &Inventory) -> Self {
         let mut owners = Self { listed: Some(inventory.at), ..Self::default() };
         for seen in &inventory.pods {
             let sandbox = &seen.sandbox;
@@ -122,7 +122,7 @@ impl Owners {
     }
 
     /// Whose the cgroup at `path` below the mount is; `None` when it is no pod's that the runtime has told of.
-    pub(super) fn owner(&self, path: &Path) -> Option<Owner> {
+    pub(crate) fn owner(&self, path: &Path) -> Option<Owner> {
         if self.by_path.is_empty() {
             return None;
         }
@@ -147,8 +147,8 @@ impl Owners {
     }
 
     /// What a cgroup without an owner counts as; `pods_only` says that nothing but pods may be ended.
-    pub(super) fn standing(&self, stranger: Stranger<'_>, pods_only: bool) -> Standing {
-        let Stranger { named, is_of_a_pod, since } = stranger;
+    pub(crate) fn standing(&self, unowned: Unowned<'_>, pods_only: bool) -> Standing {
+        let Unowned { named, is_of_a_pod, since } = unowned;
         if pods_only {
             return if self.listed.is_some() { Standing::NoWorkload } else { Standing::Unlisted };
         }

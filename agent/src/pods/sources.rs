@@ -1,4 +1,4 @@
-//! Which pods there are: those of the manifests, and those that the container runtime has.
+//! The pods by which cgroups are made right: those of the manifests, and those that the container runtime lists.
 //!
 //! ```text
 //!  manifests ─► everything that a pod asks for ─┐
@@ -6,77 +6,19 @@
 //!  runtime ───► class, containers, their limits ┘
 //! ```
 //! The runtime adds the ids of containers to a manifest that does not have them, as that of a static pod.
-//! Who is left over is only known while every source reports; and since a runtime does not tell of pods that have not begun, nothing is removed on its word alone.
-//! An empty source is not an empty world: a manifest directory may be unmounted, a runtime's list may be its first. Where no source names a pod nothing is left over, and while one of them names none, what runs is skipped.
+//! Which pod cgroups are orphaned is only known while every source reports; and since a runtime does not tell of pods that have not begun, nothing is removed on its word alone.
+//! An empty source is not an empty world: a manifest directory may be unmounted, a runtime's list may be its first. Where no source names a pod nothing is orphaned, and while one of them names none, what runs is skipped.
 
+use super::described::is_named;
+use super::listed::{self, Listed};
 use crate::config::Beside;
 use crate::sense::manifests::Manifests;
-use crate::sense::runtime::{ContainerSeen, Inventory};
-use ebb_model::pod::{Asked, Container, ContainerId, Pod, Source};
+use crate::sense::runtime::{ContainerSeen, Inventory, usual_socket};
+use ebb_model::pod::{Container, ContainerId, Pod, Source};
 use ebb_policy::cgroups::PodTree;
 use ebb_policy::cgroups::orphans::Known;
-use ebb_policy::snapshot::ContainerState;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
-/// A pod as the runtime has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenPod {
-    /// UID.
-    pub uid: String,
-    /// `namespace/name`.
-    pub name: String,
-    /// It comes from a file of the node.
-    pub is_static: bool,
-    /// Path below the mount of the cgroup of its sandbox or of one of its containers, where the runtime tells.
-    pub inside: Option<String>,
-    /// Containers that have not ended.
-    pub containers: Vec<SeenContainer>,
-}
-
-/// A container as the runtime has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenContainer {
-    /// Name in its pod.
-    pub name: String,
-    /// Who it is, where its cgroup's name tells which runtime made it.
-    pub id: Option<ContainerId>,
-    /// What the runtime was asked to give it.
-    pub asked: Asked,
-}
-
-/// The pods of an inventory, by UID.
-#[must_use]
-pub fn seen(inventory: &Inventory) -> Vec<SeenPod> {
-    let mut pods: BTreeMap<&str, SeenPod> = BTreeMap::new();
-    for pod in &inventory.pods {
-        let seen = pods.entry(&pod.sandbox.pod_uid).or_insert_with(|| SeenPod {
-            uid: pod.sandbox.pod_uid.clone(),
-            name: pod.name.clone(),
-            is_static: pod.is_static,
-            inside: None,
-            containers: Vec::new(),
-        });
-        seen.inside = seen.inside.take().or_else(|| pod.cgroup.as_deref().map(shown));
-    }
-    for container in &inventory.containers {
-        let Some(pod) = pods.get_mut(container.container.pod_uid.as_str()) else { continue };
-        if container.container.state == ContainerState::Exited {
-            continue;
-        }
-        pod.inside = pod.inside.take().or_else(|| container.cgroup.as_deref().map(shown));
-        pod.containers.push(SeenContainer {
-            name: container.container.name.clone(),
-            id: id(container),
-            asked: container.asked,
-        });
-    }
-    pods.into_values().collect()
-}
-
-fn shown(cgroup: &Path) -> String {
-    format!("/{}", cgroup.display())
-}
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Who a container is, by the name that its runtime gave its cgroup.
 fn id(container: &ContainerSeen) -> Option<ContainerId> {
@@ -95,23 +37,16 @@ fn id(container: &ContainerSeen) -> Option<ContainerId> {
 #[derive(Debug, Default)]
 pub struct Sources {
     /// What the manifests say; none where there are none to read.
-    pub(super) manifests: Option<Manifests>,
+    pub(crate) manifests: Option<Manifests>,
     /// The last manifests could be read.
-    pub(super) are_read: bool,
-    /// What the runtime has; none before it told.
-    pub(super) seen: Option<Vec<SeenPod>>,
+    pub(crate) are_read: bool,
+    /// What the runtime listed last; `None` before it has.
+    listed: Option<Arc<Inventory>>,
     /// There is a runtime that is to be heard.
-    pub(super) has_runtime: bool,
+    pub(crate) has_runtime: bool,
     /// It is there now.
-    pub(super) is_up: bool,
+    pub(crate) is_up: bool,
 }
-
-/// Where container runtimes usually listen.
-const SOCKETS: [&str; 3] = [
-    "/run/containerd/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/k3s/containerd/containerd.sock",
-];
 
 /// Whose pods may run although no runtime is asked: a runtime's sandboxes and containers go through the runtime, never behind it.
 fn unasked(beside: Beside) -> Option<String> {
@@ -119,14 +54,32 @@ fn unasked(beside: Beside) -> Option<String> {
         let what = "no container runtime is asked whether it still has the pod; name it with --cri";
         return Some(what.to_owned());
     }
-    let socket = SOCKETS.into_iter().find(|socket| Path::new(socket).exists())?;
+    let socket = usual_socket()?;
     Some(format!("a container runtime listens at {socket} and is not asked; name it with --cri"))
 }
 
 impl Sources {
+    /// Nothing yet, and whether a runtime is to be heard.
+    pub(crate) fn new(has_runtime: bool) -> Sources {
+        Sources { has_runtime, ..Sources::default() }
+    }
+
     /// What every source that is asked has told just now.
-    pub fn now(manifests: Option<Manifests>, seen: Option<Vec<SeenPod>>) -> Sources {
-        Sources { manifests, are_read: true, has_runtime: seen.is_some(), is_up: true, seen }
+    pub fn now(manifests: Option<Manifests>, listed: Option<Arc<Inventory>>) -> Sources {
+        Sources { manifests, are_read: true, has_runtime: listed.is_some(), is_up: true, listed }
+    }
+
+    /// Takes in what the runtime lists; returns whether it is another pod than before, or another container that has not ended.
+    pub(crate) fn observe(&mut self, inventory: Arc<Inventory>) -> bool {
+        let last = self.listed.as_ref();
+        let is_new = last.is_none_or(|last| !listed::is_same(last, &inventory));
+        self.listed = Some(inventory);
+        is_new
+    }
+
+    /// The pods that the runtime lists, by UID.
+    fn of_runtime(&self) -> impl Iterator<Item = (&str, Listed<'_>)> {
+        self.listed.iter().flat_map(|inventory| Listed::all(inventory))
     }
 
     /// Every pod, each once.
@@ -135,11 +88,11 @@ impl Sources {
             self.manifests.iter().flat_map(|manifests| manifests.pods.iter().cloned()).collect();
         pods.extend(self.found_unnamed());
         let ended = self.manifests.as_ref().map(|manifests| &manifests.ended);
-        for seen in self.seen.iter().flatten() {
-            match pods.iter_mut().find(|pod| pod.uid == seen.uid) {
-                Some(pod) => add_ids(pod, seen),
-                None if ended.is_some_and(|ended| ended.contains_key(&seen.uid)) => {}
-                None => pods.extend(of_runtime(seen, tree)),
+        for (uid, listed) in self.of_runtime() {
+            match pods.iter_mut().find(|pod| pod.uid == uid) {
+                Some(pod) => add_ids(pod, &listed),
+                None if ended.is_some_and(|ended| ended.contains_key(uid)) => {}
+                None => pods.extend(of_runtime(uid, &listed, tree)),
             }
         }
         pods
@@ -150,14 +103,12 @@ impl Sources {
         let unnamed = self.manifests.iter().flat_map(|manifests| &manifests.unnamed);
         let found = unnamed.filter_map(|pod| {
             let name = pod.full_name();
-            // The kubelet appends the node's name to that of a static pod.
-            let is_it = |seen: &&SeenPod| {
-                let rest = seen.name.strip_prefix(&name);
-                seen.is_static && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            let is_it = |(_, listed): &(&str, Listed<'_>)| {
+                listed.newest.is_static && is_named(listed.newest, &name)
             };
-            let mut candidates = self.seen.iter().flatten().filter(is_it);
+            let mut candidates = self.of_runtime().filter(is_it);
             match (candidates.next(), candidates.next()) {
-                (Some(seen), None) => Some(Pod { uid: seen.uid.clone(), ..pod.clone() }),
+                (Some((uid, _)), None) => Some(Pod { uid: uid.to_owned(), ..pod.clone() }),
                 _ => None,
             }
         });
@@ -172,12 +123,13 @@ impl Sources {
         if self.manifests.is_some() && !self.are_read {
             return Err("the pod manifests cannot be read".to_owned());
         }
-        let seen = self.seen.as_ref().filter(|_| self.is_up);
-        if self.has_runtime && seen.is_none() {
+        let listed = self.listed.as_ref().filter(|_| self.is_up);
+        if self.has_runtime && listed.is_none() {
             return Err("waiting for the runtime's pod list".to_owned());
         }
         let manifests = self.manifests.as_ref();
-        if let (Some(pod), None) = (manifests.and_then(|manifests| manifests.unnamed.first()), seen)
+        if let (Some(pod), None) =
+            (manifests.and_then(|manifests| manifests.unnamed.first()), listed)
         {
             let name = pod.full_name();
             return Err(format!(
@@ -185,9 +137,10 @@ impl Sources {
             ));
         }
         let named = manifests.into_iter().flat_map(|m| m.pods.iter().map(|pod| &pod.uid));
-        let running = seen.into_iter().flatten().map(|pod| &pod.uid);
+        let running = listed.into_iter().flat_map(|inventory| &inventory.pods);
+        let running = running.map(|pod| &pod.sandbox.pod_uid);
         let uids: BTreeSet<String> = named.chain(running).cloned().collect();
-        let doubt = match (manifests, seen) {
+        let doubt = match (manifests, listed) {
             (None, None) => return Err("there is no source of pods".to_owned()),
             _ if uids.is_empty() => {
                 return Err("no source names a pod, and an empty source is not an empty node (is the manifest directory mounted?)".to_owned());
@@ -195,7 +148,7 @@ impl Sources {
             (Some(manifests), _) if manifests.is_empty() => {
                 Some("the pod manifests name no pod".to_owned())
             }
-            (_, Some(seen)) if seen.is_empty() => {
+            (_, Some(listed)) if listed.pods.is_empty() => {
                 Some("the container runtime lists no pod".to_owned())
             }
             (_, None) => unasked(beside),
@@ -205,8 +158,8 @@ impl Sources {
     }
 
     /// Whether anything at all is known of pods: without manifests nothing is before the runtime has told.
-    pub(super) fn has_spoken(&self) -> bool {
-        self.manifests.is_some() || self.seen.is_some()
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.manifests.is_some() || self.listed.is_some()
     }
 
     /// Whether a pod that nobody knows is certain not to exist: only manifests tell of pods that have not begun.
@@ -228,24 +181,25 @@ pub fn of_runtime_alone(pods: &[Pod]) -> BTreeSet<String> {
     of_runtime.map(|pod| pod.uid.clone()).collect()
 }
 
-fn add_ids(pod: &mut Pod, seen: &SeenPod) {
+fn add_ids(pod: &mut Pod, listed: &Listed<'_>) {
     for container in pod.containers.iter_mut().filter(|container| container.id.is_none()) {
-        let same = seen.containers.iter().find(|seen| seen.name == container.name);
-        container.id = same.and_then(|seen| seen.id.clone());
+        let mut alive = listed.alive();
+        container.id = alive.find(|seen| seen.container.name == container.name).and_then(id);
     }
 }
 
 /// A pod that only the runtime knows; none where the place of its cgroup does not say whose it is.
-fn of_runtime(seen: &SeenPod, tree: &PodTree) -> Option<Pod> {
-    let (parent, _) = seen.inside.as_deref()?.rsplit_once('/')?;
-    let (uid, qos) = tree.parse_pod(parent)?;
-    if uid != seen.uid {
+fn of_runtime(uid: &str, listed: &Listed<'_>, tree: &PodTree) -> Option<Pod> {
+    let above = listed.inside()?.parent()?;
+    let (of_cgroup, qos) = tree.parse_pod(&format!("/{}", above.display()))?;
+    if of_cgroup != uid {
         return None;
     }
-    let (namespace, name) = seen.name.split_once('/').unwrap_or(("", &seen.name));
-    let container = |seen: &SeenContainer| Container {
-        name: seen.name.clone(),
-        id: seen.id.clone(),
+    let name = &listed.newest.name;
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    let container = |seen: &ContainerSeen| Container {
+        name: seen.container.name.clone(),
+        id: id(seen),
         asked: seen.asked,
         ..Container::default()
     };
@@ -253,10 +207,10 @@ fn of_runtime(seen: &SeenPod, tree: &PodTree) -> Option<Pod> {
         source: Source::Runtime,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        uid,
+        uid: uid.to_owned(),
         qos: Some(qos),
-        is_static: seen.is_static,
-        containers: seen.containers.iter().map(container).collect(),
+        is_static: listed.newest.is_static,
+        containers: listed.alive().map(container).collect(),
         ..Pod::default()
     })
 }
@@ -265,14 +219,15 @@ fn of_runtime(seen: &SeenPod, tree: &PodTree) -> Option<Pod> {
 mod tests {
     use super::*;
     use crate::sense::runtime::PodSeen;
+    use ebb_model::pod::Asked;
     use ebb_policy::Time;
     use ebb_policy::cgroups::{CgroupName, Driver};
-    use ebb_policy::snapshot::{Container as Listed, Qos, Sandbox};
+    use ebb_policy::snapshot::{Container as Seen, ContainerState, Qos, Sandbox};
 
     fn inventory(place: &str, state: ContainerState) -> Inventory {
         let sandbox =
             Sandbox { id: "s".into(), pod_uid: "u1".into(), ready: true, created_at: Time(0) };
-        let container = Listed {
+        let container = Seen {
             id: "abc".into(),
             name: "main".into(),
             pod_uid: "u1".into(),
@@ -318,18 +273,16 @@ mod tests {
                 Some("containerd"),
             ),
         ] {
-            let sources = Sources {
-                seen: Some(seen(&inventory(place, ContainerState::Running))),
-                ..Sources::default()
-            };
+            let inventory = inventory(place, ContainerState::Running);
+            let sources = Sources::now(None, Some(inventory.into()));
             let pods = sources.pods(&tree(driver));
             assert_eq!(pods.len(), 1, "{place}");
             assert_eq!((pods[0].qos, pods[0].is_known()), (Some(Qos::Burstable), false));
             let id = pods[0].containers[0].id.as_ref().map(|id| id.runtime.as_str());
             assert_eq!(id, runtime, "{place}");
         }
-        let elsewhere = seen(&inventory("machine.slice/abc", ContainerState::Running));
-        let sources = Sources { seen: Some(elsewhere), ..Sources::default() };
+        let elsewhere = inventory("machine.slice/abc", ContainerState::Running);
+        let sources = Sources::now(None, Some(elsewhere.into()));
         assert_eq!(sources.pods(&tree(Driver::Cgroupfs)), []);
     }
 
@@ -338,9 +291,8 @@ mod tests {
         let mut manifests = Manifests::default();
         let text = "kind: Pod\nmetadata: {name: a, uid: u1}\nspec: {containers: [{name: main}]}\n";
         manifests.add(text, None).unwrap();
-        let seen = seen(&inventory("kubepods/besteffort/podu1/abc", ContainerState::Running));
-        let sources =
-            Sources { manifests: Some(manifests), seen: Some(seen), ..Sources::default() };
+        let inventory = inventory("kubepods/besteffort/podu1/abc", ContainerState::Running);
+        let sources = Sources::now(Some(manifests), Some(inventory.into()));
         let pods = sources.pods(&tree(Driver::Cgroupfs));
         assert_eq!((pods.len(), pods[0].source), (1, Source::Manifest));
         assert_eq!(pods[0].containers[0].id.as_ref().unwrap().id, "abc");
@@ -366,7 +318,7 @@ mod tests {
         sources.has_runtime = true;
         assert!(sources.known(Beside::Kubelet).is_err(), "the runtime has not told");
         let place = "kubepods/burstable/podu1/abc";
-        sources.seen = Some(seen(&inventory(place, ContainerState::Exited)));
+        assert!(sources.observe(inventory(place, ContainerState::Exited).into()));
         assert!(sources.known(Beside::Kubelet).is_err(), "it is away");
         sources.is_up = true;
         let known = sources.known(Beside::Kubelet).unwrap();
@@ -380,11 +332,13 @@ mod tests {
         let empty = Sources::now(Some(Manifests::default()), None);
         assert!(empty.known(Beside::Nobody).unwrap_err().contains("no source names a pod"));
         assert!(!empty.is_complete());
-        let first_list = Sources::now(manifests(POD), Some(Vec::new()));
+        let place = "kubepods/burstable/podu1/abc";
+        let listed = inventory(place, ContainerState::Running);
+        let empty = Inventory { pods: Vec::new(), containers: Vec::new(), ..listed.clone() };
+        let first_list = Sources::now(manifests(POD), Some(empty.into()));
         let known = first_list.known(Beside::Kubelet).unwrap();
         assert_eq!(known.doubt.as_deref(), Some("the container runtime lists no pod"));
-        let listed = seen(&inventory("kubepods/burstable/podu1/abc", ContainerState::Running));
-        let unmounted = Sources::now(Some(Manifests::default()), Some(listed));
+        let unmounted = Sources::now(Some(Manifests::default()), Some(listed.into()));
         let known = unmounted.known(Beside::Kubelet).unwrap();
         assert_eq!(known.doubt.as_deref(), Some("the pod manifests name no pod"));
         assert!(!unmounted.is_complete());
@@ -401,7 +355,7 @@ mod tests {
             pod.name = "default/a-node7".into();
             pod.is_static = true;
         }
-        let both = Sources::now(manifests(&text), Some(seen(&inventory)));
+        let both = Sources::now(manifests(&text), Some(inventory.into()));
         let pods = both.pods(&tree(Driver::Cgroupfs));
         assert_eq!((pods.len(), pods[0].uid.as_str()), (1, "u1"));
         assert_eq!(pods[0].source, Source::Manifest);
@@ -414,6 +368,33 @@ mod tests {
             container.container.id = "../../x".into();
             container.cgroup = Some("kubepods/burstable/podu1/cri-containerd-../../x".into());
         }
-        assert_eq!(seen(&listed)[0].containers[0].id, None);
+        assert_eq!(id(&listed.containers[0]), None);
+    }
+
+    #[test]
+    fn a_list_is_another_for_what_runs_and_not_for_what_has_ended() {
+        let place = "kubepods/burstable/podu1/abc";
+        let first = inventory(place, ContainerState::Running);
+        let mut sources = Sources::now(None, None);
+        assert!(sources.observe(first.clone().into()));
+        let mut later = first.clone();
+        later.at = crate::clock::Boot(1);
+        let mut dead = later.containers.clone();
+        for seen in &mut dead {
+            seen.container.id = "dead".into();
+            seen.container.state = ContainerState::Exited;
+        }
+        later.containers.extend(dead);
+        assert!(!sources.observe(later.clone().into()));
+        for seen in &mut later.containers {
+            seen.container.state = ContainerState::Exited;
+        }
+        assert!(sources.observe(later.into()), "it has ended");
+        let mut asked = first.clone();
+        asked.containers.iter_mut().for_each(|seen| seen.asked.memory = Some(2 << 20));
+        assert!(sources.observe(first.into()) && sources.observe(asked.clone().into()));
+        assert!(!sources.observe(asked.clone().into()));
+        asked.pods.clear();
+        assert!(sources.observe(asked.into()));
     }
 }
