@@ -3,7 +3,7 @@
 //! Planning makes a [`Job`], acting does it, records name it; nothing here looks at the node.
 
 use crate::target::Target;
-use ebb_policy::StallShare;
+use ebb_policy::{StallShare, Time};
 use serde::{Deserialize, Serialize};
 
 /// Whether ebb acts or only says what it would do.
@@ -104,6 +104,9 @@ pub struct Job {
     pub step: Step,
     /// What justifies it; `None` for what was already begun, which is ended whether or not the pressure lasts.
     pub need: Option<Need>,
+    /// The decision that it carries out, by when that was made: `decidedAt` of its plan in the incident record, milliseconds since the Unix epoch. `None` where no decision of the loop is behind it, as for the watchdog.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Time>,
 }
 
 /// What was done to a victim.

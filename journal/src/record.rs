@@ -20,7 +20,7 @@ use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::orphans::Orphan;
 use ebb_policy::plan::{Evict, Ranked};
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{Millis, Signal, StallShare};
+use ebb_policy::{Millis, Signal, StallShare, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -157,6 +157,9 @@ pub enum Record {
     },
     /// A plan with at least one action was made.
     Decided {
+        /// When it was made: `decidedAt` of its plan in the incident record, milliseconds since the Unix epoch. What carries it out names it, too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision: Option<Time>,
         /// Milliseconds since the crossing.
         after_ms: Option<f64>,
         /// Whom it evicts.
@@ -230,6 +233,9 @@ pub enum Record {
         took_us: u64,
         /// Milliseconds from then until the agent saw it.
         seen_after_ms: f64,
+        /// The decision by which it was armed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision: Option<Time>,
     },
     /// A job was not done.
     NotDone {
@@ -248,6 +254,9 @@ pub enum Record {
         outcome: Outcome,
         /// Milliseconds since it was chosen.
         after_ms: f64,
+        /// The decision by which it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision: Option<Time>,
     },
     /// The signal is back above its threshold.
     PressureRelieved {
@@ -320,6 +329,9 @@ pub enum Record {
         refused: Vec<String>,
         /// Milliseconds from the eviction, or from the start of this run for one of an earlier.
         took_ms: f64,
+        /// The decision of which it is told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision: Option<Time>,
     },
     /// A disruption budget does not allow an eviction now.
     EvictionRefused {

@@ -3,8 +3,8 @@
 use crate::job::Need;
 use crate::record::{Done, Record};
 use crate::target::Target;
-use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{Signal, Time};
 use std::path::Path;
 
 impl Record {
@@ -30,6 +30,21 @@ impl Record {
                 Need::MemoryPressureAbove { .. } => None,
             }),
             Record::ReflexFired { .. } => Some(Signal::MemoryAvailable),
+            _ => None,
+        }
+    }
+
+    /// The decision that it is, or is a consequence of: when that was made, as `decidedAt` of its plan in the incident record says.
+    #[must_use]
+    pub fn decision(&self) -> Option<Time> {
+        match self {
+            Record::Evicted(Done { job, .. })
+            | Record::StepTaken(Done { job, .. })
+            | Record::NotDone { job, .. } => job.decision,
+            Record::Decided { decision, .. }
+            | Record::ReflexFired { decision, .. }
+            | Record::EvictionTold { decision, .. }
+            | Record::Terminated { decision, .. } => *decision,
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use crate::clock::Boot;
 use crate::threads::precede;
 use ebb_journal::metrics::Heartbeat;
 use ebb_journal::{Need, Target};
+use ebb_policy::Time;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub struct LastResort {
     pub need: Need,
     /// Whom to end, first one first.
     pub candidates: Vec<Candidate>,
+    /// When that was decided.
+    pub decision: Option<Time>,
 }
 
 /// One of whom to end.
@@ -164,7 +167,7 @@ mod tests {
     fn resort() -> LastResort {
         let target = Target::Process { pid: 1, start: 0 };
         let candidates = vec![Candidate { target, may_move: false }; 40];
-        LastResort { need: Need::MemoryBelow { bytes: 1 }, candidates }
+        LastResort { need: Need::MemoryBelow { bytes: 1 }, candidates, decision: None }
     }
 
     #[test]

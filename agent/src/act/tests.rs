@@ -30,7 +30,7 @@ pub(super) fn actor(meminfo: &str, mode: Mode) -> (tempfile::TempDir, Actor) {
 }
 
 fn job(target: Target) -> Job {
-    Job { number: 1, target, step: Step::Kill, need: Some(NEED) }
+    Job { number: 1, target, step: Step::Kill, need: Some(NEED), decision: None }
 }
 
 pub(super) fn end(mut child: Child) {
@@ -82,8 +82,13 @@ fn memory_pressure_that_has_gone_is_no_reason_to_kill_nor_is_one_that_is_not_tol
     let (mut child, target) = sleeper();
     let (dir, mut actor) = actor(LITTLE, Mode::Enforce);
     let need = Need::MemoryPressureAbove { cgroup: "/a/b".into(), limit: StallShare(6000) };
-    let job =
-        || Job { number: 1, target: target.clone(), step: Step::Kill, need: Some(need.clone()) };
+    let job = || Job {
+        number: 1,
+        target: target.clone(),
+        step: Step::Kill,
+        need: Some(need.clone()),
+        decision: None,
+    };
     let acted = actor.perform(job());
     assert!(matches!(acted.result, Err(NotDone::UnknownNeed { .. })), "{acted:?}");
     fs::create_dir_all(dir.path().join("a/b")).unwrap();

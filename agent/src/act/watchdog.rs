@@ -118,6 +118,7 @@ pub(super) fn stand_in(
             target: target.clone(),
             step: Step::Kill,
             need: Some(resort.need.clone()),
+            decision: resort.decision,
         };
         let mut acted = actor.perform(job);
         match acted.result {

@@ -287,7 +287,7 @@ fn run_slow(mut actor: Actor, inbox: &Receiver<Job>, results: &Sender<Acted>) {
 }
 
 fn thaw(target: Target) -> Job {
-    Job { number: 0, target, step: Step::Rung(Rung::Release), need: None }
+    Job { number: 0, target, step: Step::Rung(Rung::Release), need: None, decision: None }
 }
 
 #[cfg(test)]

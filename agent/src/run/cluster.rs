@@ -17,13 +17,13 @@ use crate::cluster::{
 };
 use crate::config::Contract;
 use crate::pods::Described;
-use crate::state::{Depth, Extent};
+use crate::state::{Cause, Depth, Extent};
 use crate::store::Memory;
 use ebb_journal::Record;
 use ebb_policy::plan::Evict;
 use ebb_policy::signal::NodeConditionType;
 use ebb_policy::snapshot::{DisruptionBudget, WorkloadKey};
-use ebb_policy::{Plan, Signal};
+use ebb_policy::{Plan, Signal, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -280,6 +280,7 @@ impl Agent {
                     was_gone: told.was_gone,
                     refused: told.refused,
                     took_ms,
+                    decision: Some(Time(told.eviction.at)),
                 });
             }
             ClusterNews::Refused { uid, why, retry_after } => {
@@ -305,7 +306,9 @@ impl Agent {
                         if let Some(cluster) = &mut self.cluster {
                             cluster.waiting.insert(uid, asked.eviction);
                         }
-                        self.give(asked.target, Step::Terminate, None);
+                        let termination = self.state.terminations().get(&asked.target);
+                        let decision = termination.and_then(|termination| termination.decision);
+                        self.give(asked.target, Step::Terminate, None, decision);
                     }
                 }
             }
@@ -407,14 +410,19 @@ impl Agent {
     }
 
     /// Notes what the API server is to be told once this eviction is acted on.
-    pub(super) fn note_for_cluster(&mut self, evict: &Evict, uid: &str, grace: Duration) {
+    pub(super) fn note_for_cluster(
+        &mut self,
+        evict: &Evict,
+        uid: &str,
+        grace: Duration,
+        decided: Time,
+    ) {
         if self.mode == Mode::DryRun {
             return;
         }
-        let at = self.state.clock().unix_ms(Boot::now());
         let Some(cluster) = &mut self.cluster else { return };
         let Some(pod) = cluster.object(uid, &evict.workload.name) else { return };
-        let eviction = Eviction::of(evict, &pod, grace, at);
+        let eviction = Eviction::of(evict, &pod, grace, decided.0);
         cluster.ended.remove(uid);
         cluster.waiting.insert(uid.to_owned(), eviction);
     }
@@ -529,8 +537,9 @@ impl Agent {
         for uid in uids {
             let Some(target) = self.state.started_since(&uid) else { continue };
             let Some(key) = self.state.key_of(&target) else { continue };
-            self.state.terminations().begin(key, target.clone(), Duration::ZERO, (None, None));
-            self.give(target, Step::Kill, None);
+            let cause = Cause::default();
+            self.state.terminations().begin(key, target.clone(), Duration::ZERO, cause);
+            self.give(target, Step::Kill, None, None);
         }
     }
 

@@ -3,17 +3,23 @@
 use super::Agent;
 use crate::act::{self, Acted, NotDone, Target};
 use crate::clock::Boot;
-use crate::state::{NodeState, Termination};
+use crate::state::{Cause, NodeState, Termination};
 use ebb_journal::{Done, Outcome, Record, ms};
-use ebb_policy::Signal;
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
+use ebb_policy::{Signal, Time};
 use std::time::Duration;
 
 impl Agent {
-    /// Hands a job to the worker.
-    pub(super) fn give(&mut self, target: Target, step: act::Step, need: Option<act::Need>) {
+    /// Hands a job to the worker; `decision` is the one that it carries out.
+    pub(super) fn give(
+        &mut self,
+        target: Target,
+        step: act::Step,
+        need: Option<act::Need>,
+        decision: Option<Time>,
+    ) {
         self.job_number += 1;
-        let job = act::Job { number: self.job_number, target, step, need };
+        let job = act::Job { number: self.job_number, target, step, need, decision };
         if let Some(key) = self.state.key_of(&job.target) {
             self.names.insert(job.number, key);
         }
@@ -95,7 +101,8 @@ impl Agent {
                     let would_be = self.state.terminations().get(&acted.job.target);
                     assumes_freed = would_be.and_then(|termination| termination.expected_free);
                 } else if acted.by_watchdog {
-                    self.take_in_stand_in(workload, &acted.job.target, ended.at);
+                    let decision = acted.job.decision;
+                    self.take_in_stand_in(workload, &acted.job.target, ended.at, decision);
                 } else if acted.job.step == act::Step::Kill {
                     self.state.terminations().note_killed(&acted.job.target, ended.at);
                 }
@@ -197,14 +204,21 @@ impl Agent {
     }
 
     /// Notes whom the watchdog has killed for want of memory. Nobody decided on it here: what it gives back is on its way all the same, and its end is to be told.
-    fn take_in_stand_in(&mut self, who: Option<&WorkloadKey>, target: &Target, killed: Boot) {
+    fn take_in_stand_in(
+        &mut self,
+        who: Option<&WorkloadKey>,
+        target: &Target,
+        killed: Boot,
+        decision: Option<Time>,
+    ) {
         if let Target::Pod { uid, .. } = target {
             self.state.note_evicted(uid);
         }
         if let (Some(key), None) = (who, self.state.terminations().get(target)) {
-            let frees = (Some(Signal::MemoryAvailable), None);
+            let signal = Some(Signal::MemoryAvailable);
+            let cause = Cause { signal, expected_free: None, decision };
             self.history.note_eviction(self.state.clock().time(killed));
-            self.state.terminations().begin(key.clone(), target.clone(), Duration::ZERO, frees);
+            self.state.terminations().begin(key.clone(), target.clone(), Duration::ZERO, cause);
         }
         self.state.terminations().note_told(target);
     }
@@ -216,7 +230,8 @@ impl Agent {
         }
         self.hold_unanswered_graces(at);
         for target in self.state.terminations().take_overdue(at) {
-            self.give(target, act::Step::Kill, None);
+            let decision = self.state.terminations().get(&target).and_then(|t| t.decision);
+            self.give(target, act::Step::Kill, None, decision);
         }
         let proc = self.roots.proc.clone();
         let (gone, stuck) = self.state.terminations().look(&proc, at);
@@ -239,7 +254,9 @@ impl Agent {
                 self.note_moment(Some(key), &signals, (what, at), &key.name);
                 let after_ms = ms(at.since(termination.chosen));
                 let workload = termination.key.clone();
-                self.reporter.tell_at(at, Record::Terminated { workload, outcome, after_ms });
+                let decision = termination.decision;
+                let record = Record::Terminated { workload, outcome, after_ms, decision };
+                self.reporter.tell_at(at, record);
             }
         }
     }

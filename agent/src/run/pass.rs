@@ -6,7 +6,7 @@ use super::status::RANKED;
 use super::watch::{also, need};
 use crate::act::{Candidate, LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
-use crate::state::Extent;
+use crate::state::{Cause, Extent};
 use ebb_journal::incident::Decision;
 use ebb_journal::{InForce, PlanNote, Record, Worded};
 use ebb_policy::plan::{
@@ -173,6 +173,7 @@ impl Agent {
             episode.note(what, decided, Some(names.join(", ")));
         }
         let record = Record::Decided {
+            decision: Some(plan.decided_at),
             after_ms,
             evict: evictions.iter().copied().cloned().collect(),
             ranking: plan.ranking.get(..SHOWN).unwrap_or(&plan.ranking).to_vec(),
@@ -238,16 +239,20 @@ impl Agent {
             need(handled.signal, short, also(handled.signal, plan))
         });
         let need = pressed.or(short);
-        let frees = (evict.signal, evict.expected_free);
+        let cause = Cause {
+            signal: evict.signal,
+            expected_free: evict.expected_free,
+            decision: Some(plan.decided_at),
+        };
         let cuts_grace_short =
-            self.state.terminations().begin(evict.workload.clone(), target.clone(), grace, frees);
+            self.state.terminations().begin(evict.workload.clone(), target.clone(), grace, cause);
         if let Target::Pod { uid, .. } = &target {
             if self.mode == Mode::Enforce {
                 self.state.note_evicted(uid);
                 if cuts_grace_short {
                     self.take_back_question(uid);
                 } else {
-                    self.note_for_cluster(evict, uid, grace);
+                    self.note_for_cluster(evict, uid, grace, plan.decided_at);
                 }
                 if has_time && self.evict_by_cluster(&evict.workload, &target, grace) {
                     return;
@@ -259,7 +264,7 @@ impl Agent {
                 return;
             }
         }
-        self.give(target, step, need);
+        self.give(target, step, need, Some(plan.decided_at));
     }
 
     /// Sets a step below ending a workload in motion; other actions are not for this.
@@ -284,7 +289,7 @@ impl Agent {
             _ => return,
         };
         if let Some(target) = self.state.target(workload) {
-            self.give(target, Step::Rung(rung), None);
+            self.give(target, Step::Rung(rung), None, Some(self.state.clock().time(at)));
         }
     }
 
@@ -301,7 +306,8 @@ impl Agent {
         };
         let (keys, candidates): (Vec<_>, Vec<_>) =
             ranked.filter_map(candidate).take(RANKED).unzip();
-        (!keys.is_empty()).then_some((LastResort { need, candidates }, keys))
+        let decision = Some(snapshot.taken_at);
+        (!keys.is_empty()).then_some((LastResort { need, candidates, decision }, keys))
     }
 
     fn tell_of_local_pressure(&mut self, plan: &Plan) {

@@ -17,6 +17,7 @@ use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
+use crate::state::Cause;
 use ebb_journal::Record;
 use ebb_journal::incident::{About, Decision};
 use ebb_journal::text::amount;
@@ -211,6 +212,7 @@ impl Agent {
         }
         // The kernel counts in pages.
         let hard = watch.as_ref().and_then(|watch| watch.hard());
+        let decided = decision.plan.decided_at;
         let record = Record::ReflexFired {
             workload: key.clone(),
             killed: shot.killed.clone(),
@@ -219,6 +221,7 @@ impl Agent {
             threshold: hard.or(u64::try_from(shot.line).ok()).unwrap_or(0),
             took_us: u64::try_from(shot.took.as_micros()).unwrap_or(u64::MAX),
             seen_after_ms: ebb_journal::ms(Boot::now().since(at)),
+            decision: Some(decided),
         };
         self.reporter.tell_at(at, record);
         if let Some(watch) = watch {
@@ -240,10 +243,11 @@ impl Agent {
         if let Target::Pod { uid, .. } = &target {
             self.state.note_evicted(uid);
         }
-        let frees = (Some(Signal::MemoryAvailable), free);
-        self.state.terminations().begin(key, target.clone(), Duration::ZERO, frees);
+        let signal = Some(Signal::MemoryAvailable);
+        let cause = Cause { signal, expected_free: free, decision: Some(decided) };
+        self.state.terminations().begin(key, target.clone(), Duration::ZERO, cause);
         self.state.terminations().note_told(&target);
-        self.give(target, Step::Kill, None);
+        self.give(target, Step::Kill, None, Some(decided));
     }
 }
 

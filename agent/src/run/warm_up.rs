@@ -27,7 +27,13 @@ impl Agent {
         let mut failed = Vec::new();
         for target in victims {
             let need = Some(Need::MemoryBelow { bytes: u64::MAX });
-            let acted = understudy.perform(Job { number: 0, target, step: Step::Kill, need });
+            let acted = understudy.perform(Job {
+                number: 0,
+                target,
+                step: Step::Kill,
+                need,
+                decision: None,
+            });
             // One that is protected or has just gone is no fault of the way.
             if let Err(error @ (NotDone::UnknownNeed { .. } | NotDone::Failed { .. })) =
                 acted.result

@@ -29,7 +29,7 @@ pub use filling::Filling;
 pub use sample::Depth;
 pub use snapshot::Extent;
 pub use storage::PodStorage;
-pub use terminations::{Termination, Terminations};
+pub use terminations::{Cause, Termination, Terminations};
 
 use crate::clock::{Boot, Clock};
 use crate::pods::PodBook;

@@ -16,7 +16,7 @@ use crate::clock::{Boot, Clock};
 use crate::sense::cgroup::{Cgroup, Usage};
 use ebb_journal::Target;
 use ebb_policy::snapshot::{self, Workload, WorkloadKey};
-use ebb_policy::{Millis, Signal};
+use ebb_policy::{Millis, Signal, Time};
 use gone::{Left, cgroups_of, is_gone, is_part_of};
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +35,17 @@ const REMAINS_COUNT_FOR: Duration = Duration::from_secs(30);
 
 /// How long an eviction is remembered after its victim has terminated: what is started again in its place ranks first among equals.
 const EVICTED_FOR: Duration = Duration::from_secs(600);
+
+/// Why a workload was chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// What is short.
+    pub signal: Option<Signal>,
+    /// What its end should free, in the unit of the signal.
+    pub expected_free: Option<u64>,
+    /// When that was decided; `None` where no decision of the loop is behind it.
+    pub decision: Option<Time>,
+}
 
 /// One workload on its way out.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +68,8 @@ pub struct Termination {
     pub earlier: Vec<Signal>,
     /// What its end should free, in the unit of the signal.
     pub expected_free: Option<u64>,
+    /// The decision by which it was chosen.
+    pub decision: Option<Time>,
     /// It was seen to have missed its deadline, or could not be ended at all.
     pub stuck: bool,
     /// Nothing was done: a dry run.
@@ -95,14 +108,12 @@ impl Evicted {
 
 impl Terminations {
     /// Notes that a workload was chosen: killed at once, or asked first when there is a grace period. Returns whether that cuts a grace short: then it is part of the eviction that gave it.
-    ///
-    /// `expected_free` is in the unit of the signal it was chosen for.
     pub fn begin(
         &mut self,
         key: WorkloadKey,
         target: Target,
         grace: Duration,
-        (signal, expected_free): (Option<Signal>, Option<u64>),
+        Cause { signal, expected_free, decision }: Cause,
     ) -> bool {
         let chosen = Boot::now();
         let is_cut =
@@ -125,6 +136,7 @@ impl Terminations {
             signal,
             earlier,
             expected_free,
+            decision,
             stuck: false,
             pretended: false,
             told: !grace.is_zero() || resumes.is_some(),

@@ -541,8 +541,9 @@ fn what_was_ended_for_task_ids_counts_with_those_that_its_zombies_have() {
     let mut state = fake.state(&Patterns::default());
     let key = state.snapshot(Boot::now()).workloads[0].key.clone();
     let target = state.target(&key).unwrap();
-    let frees = (Some(Signal::PidAvailable), Some(900));
-    state.terminations().begin(key, target, Duration::ZERO, frees);
+    let cause =
+        Cause { signal: Some(Signal::PidAvailable), expected_free: Some(900), decision: None };
+    state.terminations().begin(key, target, Duration::ZERO, cause);
     fs::write(dir.join("cgroup.procs"), "").unwrap();
     fs::write(dir.join("cgroup.events"), "populated 0\n").unwrap();
     fs::write(dir.join("pids.current"), "900\n").unwrap();

@@ -29,6 +29,7 @@ pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
     for episode in &entry.episodes {
         fields.push("EBB_EPISODE", episode);
     }
+    fields.push_some("EBB_DECISION", record.decision().map(|at| at.0.to_string()).as_deref());
     fields.push_some("EBB_SIGNAL", record.signal().map(Signal::name));
     for workload in record.workloads() {
         fields.push("EBB_WORKLOAD", &workload.name);

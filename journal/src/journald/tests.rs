@@ -82,7 +82,7 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     };
     let target = Target::Cgroup { id: 7, path: "/sys/fs/cgroup/kubepods.slice/a.scope".into() };
     let need = Some(Need::MemoryBelow { bytes: 1 });
-    let job = Job { number: 1, target, step: Step::Kill, need };
+    let job = Job { number: 1, target, step: Step::Kill, need, decision: Some(Time(16)) };
     let record = |method| {
         Record::Evicted(Done {
             job: job.clone(),
@@ -102,6 +102,7 @@ fn a_kill_is_an_entry_with_fields_of_its_own() {
     let expected = [
         ("EBB_CGROUP", "/kubepods.slice/a.scope"),
         ("EBB_CGROUP_ID", "7"),
+        ("EBB_DECISION", "16"),
         ("EBB_EPISODE", "17-memory.available"),
         ("EBB_EVENT", "evicted"),
         ("EBB_METHOD", "cgroupKill"),

@@ -196,6 +196,7 @@ fn an_eviction_counts_for_its_signal_and_its_threshold_and_names_its_incident() 
     let metrics = Metrics::default();
     let evict = vec![evict(Some(Signal::MemoryAvailable)), evict(None)];
     let record = Record::Decided {
+        decision: Some(Time(1_700_000_000_002)),
         after_ms: Some(3.0),
         evict,
         ranking: Vec::new(),

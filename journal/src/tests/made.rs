@@ -11,7 +11,7 @@ use ebb_policy::plan::{
     ThresholdStatus,
 };
 use ebb_policy::snapshot::{CgroupId, ProtectedReason, Qos, WorkloadKey};
-use ebb_policy::{Millis, Quantity, Secs, Signal, StallShare};
+use ebb_policy::{Millis, Quantity, Secs, Signal, StallShare, Time};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -80,9 +80,14 @@ fn need() -> impl Strategy<Value = Need> {
     ]
 }
 
+fn decision() -> impl Strategy<Value = Option<Time>> {
+    option::of(any::<u64>().prop_map(Time))
+}
+
 fn job() -> impl Strategy<Value = Job> {
-    (any::<u64>(), target(), step(), option::of(need()))
-        .prop_map(|(number, target, step, need)| Job { number, target, step, need })
+    (any::<u64>(), target(), step(), option::of(need()), decision()).prop_map(
+        |(number, target, step, need, decision)| Job { number, target, step, need, decision },
+    )
 }
 
 fn method() -> impl Strategy<Value = Method> {
@@ -320,13 +325,16 @@ fn of_episodes() -> BoxedStrategy<Record> {
         (name(), option::of(share()), moments()).prop_map(|(cgroup, full_avg10, timeline)| {
             Record::MemoryPressureRelieved { cgroup, full_avg10, timeline }
         }),
-        (option::of(after()), vec(evict(), 0..3), vec(ranked(), 0..3), any::<usize>(), notes())
-            .prop_map(|(after_ms, evict, ranking, candidates, notes)| Record::Decided {
-                after_ms,
-                evict,
-                ranking,
-                candidates,
-                notes
+        (
+            decision(),
+            option::of(after()),
+            vec(evict(), 0..3),
+            vec(ranked(), 0..3),
+            any::<usize>(),
+            notes()
+        )
+            .prop_map(|(decision, after_ms, evict, ranking, candidates, notes)| {
+                Record::Decided { decision, after_ms, evict, ranking, candidates, notes }
             }),
         (option::of(signal()), notes())
             .prop_map(|(signal, notes)| Record::EvictionDeferred { signal, notes }),
@@ -345,9 +353,15 @@ fn of_episodes() -> BoxedStrategy<Record> {
         done().prop_map(Record::Evicted),
         done().prop_map(Record::StepTaken),
         key().prop_map(|workload| Record::ReflexArmed { workload }),
-        (key(), any::<(Vec<i32>, Vec<i32>, u64, u64, u64)>(), after()).prop_map(
-            |(workload, (killed, skipped, available, threshold, took_us), seen_after_ms)| {
+        (key(), any::<(Vec<i32>, Vec<i32>, u64, u64, u64)>(), after(), decision()).prop_map(
+            |(
+                workload,
+                (killed, skipped, available, threshold, took_us),
+                seen_after_ms,
+                decision,
+            )| {
                 Record::ReflexFired {
+                    decision,
                     workload,
                     killed,
                     skipped,
@@ -363,10 +377,12 @@ fn of_episodes() -> BoxedStrategy<Record> {
             workload,
             why: why.into()
         }),
-        (key(), any::<bool>(), after()).prop_map(|(workload, exited, after_ms)| {
-            let outcome = if exited { Outcome::Exited } else { Outcome::TimedOut };
-            Record::Terminated { workload, outcome, after_ms }
-        }),
+        (key(), any::<bool>(), after(), decision()).prop_map(
+            |(workload, exited, after_ms, decision)| {
+                let outcome = if exited { Outcome::Exited } else { Outcome::TimedOut };
+                Record::Terminated { workload, outcome, after_ms, decision }
+            }
+        ),
         (signal(), any::<u64>(), moments()).prop_map(|(signal, available, timeline)| {
             Record::PressureRelieved { signal, available, timeline }
         }),
@@ -394,12 +410,13 @@ fn of_the_outside() -> BoxedStrategy<Record> {
     prop_oneof![
         (any::<bool>(), name()).prop_map(|(up, what)| Record::Runtime { up, what }),
         (any::<bool>(), name()).prop_map(|(up, what)| Record::ApiServer { up, what }),
-        (key(), any::<bool>(), vec(name(), 0..3), after()).prop_map(
-            |(workload, was_gone, refused, took_ms)| Record::EvictionTold {
+        (key(), any::<bool>(), vec(name(), 0..3), after(), decision()).prop_map(
+            |(workload, was_gone, refused, took_ms, decision)| Record::EvictionTold {
                 workload,
                 was_gone,
                 refused,
-                took_ms
+                took_ms,
+                decision
             }
         ),
         (key(), name()).prop_map(|(workload, why)| Record::EvictionRefused { workload, why }),

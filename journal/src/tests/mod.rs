@@ -100,6 +100,7 @@ fn json_carries_the_words_of_what_is_typed() {
         target: Target::Process { pid: 7, start: 9 },
         step: Step::Rung(Rung::Release),
         need: None,
+        decision: None,
     };
     let record = Record::NotDone { job, workload: None, why: why.clone().into() };
     let json = serde_json::to_value(Entry::new(Time(5), record)).unwrap();

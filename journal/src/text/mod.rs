@@ -114,7 +114,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             lines.extend(timeline.iter().map(moment));
             (GREEN, lines)
         }
-        Record::Decided { after_ms, evict, ranking, candidates, notes } => {
+        Record::Decided { after_ms, evict, ranking, candidates, notes, .. } => {
             let mut lines = Vec::new();
             for evict in evict {
                 let memory = evict.memory_pressure.as_ref().map(|_| Signal::MemoryAvailable);
@@ -227,7 +227,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             let name = name_of(workload.as_ref(), &job.target);
             (YELLOW, vec![format!("skipped {name}: {why}")])
         }
-        Record::Terminated { workload, outcome, after_ms } => match outcome {
+        Record::Terminated { workload, outcome, after_ms, .. } => match outcome {
             Outcome::Exited => {
                 (GREEN, vec![format!("{} terminated within {after_ms:.1} ms", workload.name)])
             }
@@ -307,7 +307,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
         Record::ApiServer { up: false, what } => {
             (YELLOW, vec![format!("API server does not tell of {what}")])
         }
-        Record::EvictionTold { workload, was_gone, refused, took_ms } => {
+        Record::EvictionTold { workload, was_gone, refused, took_ms, .. } => {
             let name = &workload.name;
             let what =
                 if *was_gone { "it was gone by then" } else { "deleted, and an Event written" };

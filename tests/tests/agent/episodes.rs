@@ -42,3 +42,29 @@ fn the_time_of_a_record_is_when_it_happened_and_not_when_it_was_told() {
         assert!((after - since).abs() <= 1.0, "{after} ms after the crossing: {record}");
     }
 }
+
+#[test]
+fn every_record_of_an_eviction_names_the_decision_that_its_incident_has() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let incidents = tempfile::tempdir().unwrap();
+    let dir = incidents.path().to_str().unwrap();
+    let mut agent = start(&node, config.path(), &["--enforce", "--incidents", dir]);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    let records = agent.stop();
+    let of = |event: &str| records.iter().find(|record| record["event"] == event).unwrap();
+    let decision = &of("decided")["decision"];
+    assert_eq!(&of("evicted")["job"]["decision"], decision);
+    assert_eq!(&of("terminated")["decision"], decision);
+    let file = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    let incident: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let made = incident["decisions"].as_array().unwrap().iter();
+    let is_it = |made: &&serde_json::Value| &made["plan"]["decidedAt"] == decision;
+    let found = made.clone().find(is_it).expect("the incident has the decision");
+    assert_eq!(found["plan"]["actions"][0]["workload"]["name"], "/apps/hog", "{found}");
+}

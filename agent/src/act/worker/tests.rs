@@ -43,12 +43,12 @@ fn crew(quick: Actor) -> (Vec<tempfile::TempDir>, Crew) {
 }
 
 fn job(number: u64, target: &Target) -> Job {
-    Job { number, target: target.clone(), step: Step::Kill, need: Some(NEED) }
+    Job { number, target: target.clone(), step: Step::Kill, need: Some(NEED), decision: None }
 }
 
 fn left<const N: usize>(need: Need, targets: [Target; N]) -> LastResort {
     let candidates = targets.map(|target| Candidate { target, may_move: false }).into();
-    LastResort { need, candidates }
+    LastResort { need, candidates, decision: None }
 }
 
 #[test]

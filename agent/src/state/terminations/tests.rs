@@ -34,7 +34,11 @@ fn pod(cgroups: &[Target]) -> Target {
     Target::Pod { uid: "u".into(), payloads: cgroups.iter().map(payload).collect() }
 }
 
-const MEMORY: (Option<Signal>, Option<u64>) = (Some(Signal::MemoryAvailable), Some(7));
+const MEMORY: Cause = of_signal(Signal::MemoryAvailable, 7);
+
+const fn of_signal(signal: Signal, frees: u64) -> Cause {
+    Cause { signal: Some(signal), expected_free: Some(frees), decision: None }
+}
 
 #[test]
 fn a_grace_that_is_cut_short_goes_on_where_nobody_was_killed_after_all() {
@@ -64,7 +68,7 @@ fn who_is_chosen_for_something_else_in_its_grace_is_awaited_by_both() {
     let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
     let mut terminations = Terminations::default();
     let grace = Duration::from_secs(1);
-    terminations.begin(key("a"), target.clone(), grace, (Some(disk), Some(9)));
+    terminations.begin(key("a"), target.clone(), grace, of_signal(disk, 9));
     assert!(terminations.awaits(disk) && !terminations.awaits(memory));
     terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
     assert!(terminations.awaits(disk) && terminations.awaits(memory));
@@ -244,7 +248,7 @@ fn for_task_ids_the_dead_count_until_somebody_has_waited_for_them() {
     let mut terminations = Terminations::default();
     terminations.begin(key("a"), target.clone(), Duration::ZERO, MEMORY);
     assert_eq!(terminations.look(proc, Boot::now()).0.len(), 1, "they hold no memory");
-    terminations.begin(key("a"), target, Duration::ZERO, (Some(Signal::PidAvailable), Some(900)));
+    terminations.begin(key("a"), target, Duration::ZERO, of_signal(Signal::PidAvailable, 900));
     assert!(terminations.look(proc, Boot::now()).0.is_empty());
     assert_eq!(terminations.being_reaped(), [id]);
     let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
@@ -262,7 +266,7 @@ fn what_another_resource_should_give_back_is_not_taken_for_memory() {
         key("a"),
         target,
         Duration::ZERO,
-        (Some(Signal::NodeFsAvailable), Some(1 << 40)),
+        of_signal(Signal::NodeFsAvailable, 1 << 40),
     );
     assert_eq!(of(&terminations, &Clock::of_process()).unwrap().expected_free, None);
 }
