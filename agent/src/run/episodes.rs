@@ -44,7 +44,7 @@ impl Agent {
     }
 
     pub(super) fn close_episodes(&mut self, at: Boot) {
-        let has_jobs = !self.names.is_empty();
+        let has_jobs = !self.dispatcher.is_idle();
         let cluster = self.cluster.as_ref();
         for watch in &mut self.watches {
             let is_above = !watch.is_below();

@@ -71,7 +71,7 @@ impl Agent {
         let decision =
             victim.is_some().then_some(Decision { config: None, snapshot, history, plan });
         if let Some(victim) = victim {
-            self.jobs.hold_ready(victim);
+            self.dispatcher.hold_ready(victim);
         }
         self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), decision });
     }
@@ -86,8 +86,9 @@ impl Agent {
         let Some(decision) = ahead.decision else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
         // Nor is whoever the watchdog has just killed, or where somebody has moved to: the pass of this look takes that in.
-        let is_stale =
-            at.since(ahead.at) > YOUNG || self.is_overtaken() || self.state.is_outdated(at);
+        let is_stale = at.since(ahead.at) > YOUNG
+            || self.dispatcher.is_overtaken()
+            || self.state.is_outdated(at);
         if !is_meant || is_stale || self.state.has_terminations() {
             return;
         }

@@ -1,13 +1,65 @@
 //! What was set in motion: jobs handed to the workers, what became of them, and what is on its way out.
 
 use super::Agent;
-use crate::act::{self, Acted, NotDone, Target};
+use crate::act::{self, Acted, Jobs, NotDone, Target};
 use crate::clock::Boot;
 use crate::state::{Cause, NodeState, Termination};
 use ebb_journal::{Done, Outcome, Record, ms};
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The way to the threads that act, and what is under way there.
+pub(super) struct Dispatcher {
+    jobs: Jobs,
+    /// Whom each job that is under way is about, by its number.
+    names: BTreeMap<u64, WorkloadKey>,
+    last_number: u64,
+    /// What was told last of those threads.
+    trouble: Option<String>,
+    /// Kills of the watchdog that are known to the loop.
+    stood_in: u64,
+}
+
+impl Dispatcher {
+    pub(super) fn new(jobs: Jobs) -> Self {
+        Self { jobs, names: BTreeMap::new(), last_number: 0, trouble: None, stood_in: 0 }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Has the victim of a decision that was made ahead held ready.
+    pub(super) fn hold_ready(&self, victim: Target) {
+        self.jobs.hold_ready(victim);
+    }
+
+    /// Whether the watchdog has killed somebody whom the loop has not heard of.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.jobs.stood_in() != self.stood_in
+    }
+
+    /// The same, once for each, so that a result that is lost stops nobody.
+    pub(super) fn was_overtaken(&mut self) -> bool {
+        let is_overtaken = self.is_overtaken();
+        self.stood_in = self.jobs.stood_in();
+        is_overtaken
+    }
+
+    /// Hands over a job about `who`.
+    ///
+    /// # Errors
+    /// The job, where the threads have not kept up.
+    fn give(&mut self, job: act::Job, who: Option<WorkloadKey>) -> Result<(), act::Job> {
+        let number = job.number;
+        self.jobs.give(job)?;
+        self.names.extend(who.map(|who| (number, who)));
+        Ok(())
+    }
+}
 
 impl Agent {
     /// Hands a job to the worker; `decision` is the one that it carries out.
@@ -18,13 +70,11 @@ impl Agent {
         need: Option<act::Need>,
         decision: Option<Time>,
     ) {
-        self.job_number += 1;
-        let job = act::Job { number: self.job_number, target, step, need, decision };
-        if let Some(key) = self.state.key_of(&job.target) {
-            self.names.insert(job.number, key);
-        }
-        if let Err(job) = self.jobs.give(job) {
-            self.names.remove(&job.number);
+        self.dispatcher.last_number += 1;
+        let number = self.dispatcher.last_number;
+        let who = self.state.key_of(&target);
+        let job = act::Job { number, target, step, need, decision };
+        if let Err(job) = self.dispatcher.give(job, who) {
             self.state.terminations().fail(&job.target);
             left_alone(&mut self.state, &job.target);
             let why = NotDone::Behind.into();
@@ -34,12 +84,11 @@ impl Agent {
 
     /// Says when something about the threads that act has changed for the worse.
     pub(super) fn tell_of_stuck_threads(&mut self) {
-        let trouble = self.jobs.trouble();
-        if let Some(what) = trouble.clone().filter(|what| self.jobs_trouble.as_ref() != Some(what))
-        {
+        let trouble = self.dispatcher.jobs.trouble();
+        let told = std::mem::replace(&mut self.dispatcher.trouble, trouble.clone());
+        if let Some(what) = trouble.filter(|what| told.as_ref() != Some(what)) {
             self.reporter.tell(Record::Degraded { what });
         }
-        self.jobs_trouble = trouble;
     }
 
     /// Says when workloads cannot be held open any more, and again when they are twice as many.
@@ -58,9 +107,9 @@ impl Agent {
 
     /// Takes in what became of a job.
     pub(super) fn on_acted(&mut self, acted: &Acted) {
-        let mut name = self.names.remove(&acted.job.number);
+        let mut name = self.dispatcher.names.remove(&acted.job.number);
         if acted.by_watchdog {
-            self.stood_in = self.jobs.stood_in();
+            self.dispatcher.was_overtaken();
         }
         if acted.by_watchdog || name.is_none() {
             // The loop gave no such job, or heard of it when its thread hung: it has kept no name of it.

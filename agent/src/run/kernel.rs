@@ -4,11 +4,77 @@ use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use ebb_journal::{Loss, Losses, OomConstraint, Record};
 use ebb_policy::snapshot::{CgroupId, OomKill};
-use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit};
+use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit, Probes, Totals};
 use std::time::Duration;
 
 /// How often at most the counters of the kernel side are read.
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
+
+/// The kernel's side: the attached programs, and what they told that was not taken in yet.
+pub(super) struct KernelFeed {
+    /// `None` without any, or when it is lost for good.
+    pub(super) probes: Option<Probes>,
+    pub(super) told: Vec<KernelEvent>,
+    /// What was lost, as last read.
+    lost: Lost,
+    lost_looked: Boot,
+    /// Records have come since losses were looked for: where none come none are lost.
+    may_have_lost: bool,
+    counted: Option<Boot>,
+}
+
+impl KernelFeed {
+    pub(super) fn new(probes: Option<Probes>) -> Self {
+        Self {
+            probes,
+            told: Vec::new(),
+            lost: Lost::default(),
+            lost_looked: Boot::now(),
+            may_have_lost: true,
+            counted: None,
+        }
+    }
+
+    /// Takes what the kernel has told by now, without waiting for more; returns whether that is anything.
+    fn hear(&mut self) -> bool {
+        if let Some(probes) = &mut self.probes {
+            probes.take_told(&mut self.told);
+        }
+        !self.told.is_empty()
+    }
+
+    /// What it has told, to be taken in.
+    fn take_told(&mut self) -> Vec<KernelEvent> {
+        self.may_have_lost = true;
+        std::mem::take(&mut self.told)
+    }
+
+    /// What the programs count of each workload, every [`COUNTED_EVERY`] at most.
+    fn totals(&mut self, now: Boot) -> Option<Totals> {
+        if self.counted.is_some_and(|at| now.since(at) < COUNTED_EVERY) {
+            return None;
+        }
+        self.counted = Some(now);
+        self.probes.as_ref()?.totals().ok()
+    }
+
+    /// What was lost since that was last asked, at most once a second and only after records have come: a record is lost when a ring is full of others.
+    fn losses(&mut self, now: Boot) -> Option<(u64, Losses)> {
+        if !self.may_have_lost || now.since(self.lost_looked) < Duration::from_secs(1) {
+            return None;
+        }
+        self.lost_looked = now;
+        self.may_have_lost = false;
+        let lost = self.probes.as_ref()?.lost().ok()?;
+        let records = lost.total().saturating_sub(self.lost.total());
+        if records == 0 {
+            return None;
+        }
+        let kinds = losses(&lost, &self.lost);
+        self.lost = lost;
+        Some((records, kinds))
+    }
+}
 
 impl Agent {
     /// Takes in what the kernel told, and looks at the node when that is urgent.
@@ -28,10 +94,7 @@ impl Agent {
     /// In the other order an ebb that got no processor for a while finds the node short and the newcomer missing, and evicts
     /// somebody else.
     pub(super) fn hear_the_kernel(&mut self) {
-        if let Some(probes) = &mut self.probes {
-            probes.take_told(&mut self.told);
-        }
-        if !self.told.is_empty() {
+        if self.kernel.hear() {
             self.take_in_told();
         }
     }
@@ -39,7 +102,7 @@ impl Agent {
     /// Takes in what the kernel told; returns whether the node is to be looked at for that.
     fn take_in_told(&mut self) -> bool {
         let mut is_urgent = false;
-        for event in std::mem::take(&mut self.told) {
+        for event in self.kernel.take_told() {
             self.state.observe_kernel(&event);
             match event {
                 KernelEvent::OomKill {
@@ -93,7 +156,6 @@ impl Agent {
                 KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
             }
         }
-        self.may_have_lost = true;
         is_urgent
     }
 
@@ -134,30 +196,16 @@ impl Agent {
     /// Reads it whether or not anything is near, every [`COUNTED_EVERY`] at most.
     pub(super) fn count_now(&mut self) {
         let now = Boot::now();
-        if self.counted.is_some_and(|at| now.since(at) < COUNTED_EVERY) {
-            return;
-        }
-        self.counted = Some(now);
-        if let Some(totals) = self.probes.as_ref().and_then(|probes| probes.totals().ok()) {
+        if let Some(totals) = self.kernel.totals(now) {
             self.state.observe_totals(&totals, now);
         }
     }
 
-    /// Compares the losses that the kernel side counted with what was known, at most once a second and only after records have come: a record is lost when a ring is full of others.
+    /// Compares the losses that the kernel side counted with what was known: after one the tree may be another.
     pub(super) fn look_for_losses(&mut self) {
-        let now = Boot::now();
-        if !self.may_have_lost || now.since(self.lost_looked) < Duration::from_secs(1) {
-            return;
-        }
-        self.lost_looked = now;
-        self.may_have_lost = false;
-        let Some(lost) = self.probes.as_ref().and_then(|probes| probes.lost().ok()) else { return };
-        let records = lost.total().saturating_sub(self.lost.total());
-        if records > 0 {
-            let kinds = losses(&lost, &self.lost).into();
-            self.lost = lost;
+        if let Some((records, kinds)) = self.kernel.losses(Boot::now()) {
             self.state.forget_tree();
-            self.reporter.tell(Record::Lost { records, kinds });
+            self.reporter.tell(Record::Lost { records, kinds: kinds.into() });
         }
     }
 }

@@ -299,7 +299,7 @@ impl Agent {
 
     /// Ends the episodes of cgroups that are no longer under pressure.
     pub(super) fn close_pressure_episodes(&mut self) {
-        let has_jobs = !self.names.is_empty();
+        let has_jobs = !self.dispatcher.is_idle();
         for watch in &mut self.pressures.watches {
             let Some(read_at) = watch.read_at else { continue };
             let (is_above, full_avg10) = (watch.is_above(), watch.full_avg10());

@@ -58,7 +58,9 @@ use ebb_journal::queue::{Dropped, Queue};
 use ebb_journal::{GuardBand, InForce, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits, Millis};
-use ebb_probes::{KernelEvent, Lost, Probes};
+use ebb_probes::Probes;
+use jobs::Dispatcher;
+use kernel::KernelFeed;
 use lag::{LagMonitor, Turn};
 use look::FORESEE;
 use memory_pressure::Pressures;
@@ -71,7 +73,6 @@ pub use status::{
     LatestDecision, NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus,
     node_questions,
 };
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -206,17 +207,11 @@ struct Agent {
     mode: Mode,
     /// When everything was last decided on, disk and the runtime too.
     whole_pass: Option<Boot>,
-    jobs: Jobs,
-    /// What was told last of the threads that act.
-    jobs_trouble: Option<String>,
+    dispatcher: Dispatcher,
     /// How many workloads were not held open when that was told last.
     not_held_told: usize,
-    job_number: u64,
-    names: BTreeMap<u64, WorkloadKey>,
     standby: Arc<Standby>,
     precedence: Precedence,
-    /// Kills of the watchdog that are known here.
-    stood_in: u64,
     arming: Option<Arming>,
     reporter: Reporter,
     queue: Queue,
@@ -225,10 +220,7 @@ struct Agent {
     service: ServiceManager,
     reconciler: Option<Reconciler>,
     start_reconciler: StartReconciler,
-    /// What the kernel tells; `None` without any, or when it is lost for good.
-    probes: Option<Probes>,
-    /// What it has told and was not taken in yet.
-    told: Vec<KernelEvent>,
+    kernel: KernelFeed,
     roots: Roots,
     /// When the node was last looked at, or that was tried.
     looked: Boot,
@@ -236,11 +228,6 @@ struct Agent {
     holding: Option<Vec<String>>,
     local: Vec<WorkloadKey>,
     local_due: bool,
-    lost: Lost,
-    lost_looked: Boot,
-    /// Records have come since losses were looked for: where none come none are lost.
-    may_have_lost: bool,
-    counted: Option<Boot>,
     missing: Vec<String>,
     thresholds: Vec<Worded<InForce>>,
     /// `SwapTotal` as last read.
@@ -395,14 +382,10 @@ impl Agent {
             memory: None,
             mode,
             whole_pass: None,
-            jobs,
-            jobs_trouble: None,
+            dispatcher: Dispatcher::new(jobs),
             not_held_told: 0,
-            job_number: 0,
-            names: BTreeMap::new(),
             precedence: Precedence::new(mode, Arc::clone(&standby)),
             standby,
-            stood_in: 0,
             arming,
             reporter,
             queue,
@@ -410,18 +393,13 @@ impl Agent {
             service,
             reconciler,
             start_reconciler,
-            probes,
-            told: Vec::new(),
+            kernel: KernelFeed::new(probes),
             roots,
             looked: Boot::now(),
             wake_at: None,
             holding: None,
             local: Vec::new(),
             local_due: false,
-            lost: Lost::default(),
-            lost_looked: Boot::now(),
-            may_have_lost: true,
-            counted: None,
             missing,
             thresholds: Vec::new(),
             swap_total: None,
@@ -433,7 +411,8 @@ impl Agent {
     }
 
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
-        self.state.tree_events_are_live(wakers.tells_tree(self.probes.as_ref(), &self.roots));
+        self.state
+            .tree_events_are_live(wakers.tells_tree(self.kernel.probes.as_ref(), &self.roots));
         self.look(true);
         let failed = self.warm_up(understudy);
         self.missing.extend(failed);
@@ -443,7 +422,7 @@ impl Agent {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: wakers.mode(),
             sources: wakers
-                .live(self.probes.as_ref())
+                .live(self.kernel.probes.as_ref())
                 .into_iter()
                 .chain(self.state.swept())
                 .collect(),
@@ -469,7 +448,7 @@ impl Agent {
             self.standby.beat(wait);
             self.service.alive(Boot::now());
             let due = Instant::now() + wait;
-            let event = wakers.wait(wait, &mut self.probes, &mut self.told).await;
+            let event = wakers.wait(wait, &mut self.kernel.probes, &mut self.kernel.told).await;
             self.standby.awake();
             let (began, what) = (Instant::now(), event.what());
             match event {
@@ -526,7 +505,7 @@ impl Agent {
             }
             // Memory is back before who was killed has ended, and somebody waits to hear of that end: the API server.
             let is_dying = self.state.terminations().are_dying();
-            let is_urgent = !self.names.is_empty() || is_dying || self.is_short_or_soon();
+            let is_urgent = !self.dispatcher.is_idle() || is_dying || self.is_short_or_soon();
             self.precedence.settle(Boot::now(), is_urgent);
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
@@ -538,7 +517,7 @@ impl Agent {
     /// Waits a moment for jobs that are under way: what was done must be on record, even when it is the last thing.
     async fn hear_what_was_done(&mut self, wakers: &mut Wakers) {
         let deadline = Boot::now().plus(LAST_RESULTS);
-        while !self.names.is_empty() {
+        while !self.dispatcher.is_idle() {
             let Some(acted) = wakers.acted(deadline.since(Boot::now())).await else { return };
             self.on_acted(&acted);
         }

@@ -33,7 +33,7 @@ impl Agent {
             (snapshot, plan, next) = self.decide_on(at, extent);
         }
         // Who was killed while this was decided is in it as if nothing had happened: whether anybody else has to go shows once that is taken in.
-        if plan.evictions().next().is_some() && self.was_overtaken() {
+        if plan.evictions().next().is_some() && self.dispatcher.was_overtaken() {
             self.wake_at = Some(at);
             return;
         }
@@ -103,18 +103,6 @@ impl Agent {
             let plan = plan.clone();
             episode.keep(|| Decision { config: None, snapshot, history: before, plan });
         }
-    }
-
-    /// Whether the watchdog has killed somebody whom no decision was dropped for yet.
-    pub(super) fn is_overtaken(&self) -> bool {
-        self.jobs.stood_in() != self.stood_in
-    }
-
-    /// The same, once for each, so that a result that is lost stops nobody.
-    fn was_overtaken(&mut self) -> bool {
-        let is_overtaken = self.is_overtaken();
-        self.stood_in = self.jobs.stood_in();
-        is_overtaken
     }
 
     /// Finds out what thresholds are as the present configuration has them: one on disk may be a part of a filesystem, and is a number only once its size is known.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn watch() -> ClusterWatch {
-    ClusterWatch::new(Cluster::new(tokio::sync::mpsc::channel(1).0))
+    ClusterWatch::new(crate::cluster::Cluster::new(tokio::sync::mpsc::channel(1).0))
 }
 
 #[test]
