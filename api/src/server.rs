@@ -15,7 +15,7 @@ use crate::socket::Bound;
 use crate::watch::Board;
 use crate::wire;
 use crate::wire::agent_server::AgentServer;
-use ebb_journal::Record;
+use ebb_journal::{Part, Record};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Server {
                     Event::Panicked => {
                         has_panicked = true;
                         let what = "a call of the API panicked; its client got no answer, and the API goes on";
-                        tell(Record::Degraded { what: what.to_owned() });
+                        tell(Record::Degraded { part: Part::LocalApi, what: what.to_owned() });
                     }
                 },
                 _ = &mut stop.0 => break,

@@ -17,7 +17,7 @@ use ebb_api::wire::{
     Threshold,
 };
 use ebb_api::{Allowed, Ask, Bound, Questions, RecordSink, Records, Server, SocketFile, Stop};
-use ebb_journal::Record;
+use ebb_journal::{Part, Record};
 use ebb_policy::plan::{Strength, ThresholdState};
 use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
 use ebb_policy::{History, Quantity, Signal, Snapshot, rank, spared};
@@ -143,7 +143,10 @@ impl Api {
 }
 
 fn ended(why: &str) -> Record {
-    Record::Degraded { what: format!("the API is served no more: {why}; the agent goes on") }
+    Record::Degraded {
+        part: Part::LocalApi,
+        what: format!("the API is served no more: {why}; the agent goes on"),
+    }
 }
 
 impl Served {

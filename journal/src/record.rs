@@ -12,6 +12,7 @@ use crate::hook::HookOutcome;
 use crate::job::{Job, Method, Mode};
 use crate::losses::Losses;
 use crate::note::PlanNote;
+use crate::part::Part;
 use crate::refusal::NotDone;
 use crate::removal::Work;
 use crate::threshold::InForce;
@@ -450,6 +451,8 @@ pub enum Record {
     },
     /// Something that ebb relied on is no longer there.
     Degraded {
+        /// What of ebb, or of what it relies on.
+        part: Part,
         /// What, and what is used instead.
         what: String,
     },

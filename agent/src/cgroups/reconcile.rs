@@ -24,7 +24,7 @@ use crate::report::Reporter;
 use crate::sense::Roots;
 use crate::sense::manifests::Manifests;
 use anyhow::{Context as _, Result, anyhow};
-use ebb_journal::Record;
+use ebb_journal::{Part, Record};
 use ebb_policy::cgroups::compare::Difference;
 use ebb_policy::cgroups::{Driver, Level, Node, Plan, PodTree, plan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -439,7 +439,7 @@ impl Reconcile {
             && let Some(why) = &why
         {
             let what = format!("cgroups: no pod cgroup is removed: {why}");
-            reporter.tell(Record::Degraded { what });
+            reporter.tell_degraded(Part::Cgroups, what);
         }
         self.hindrance = why;
     }
@@ -450,7 +450,7 @@ impl Reconcile {
             && let Some(what) = &trouble
         {
             let what = format!("cgroups: {what}; the last plan stays in force");
-            reporter.tell(Record::Degraded { what });
+            reporter.tell_degraded(Part::Cgroups, what);
         }
         self.trouble = trouble;
     }

@@ -11,7 +11,7 @@ pub mod service;
 use crate::clock::{Boot, Clock};
 use ebb_journal::incident::{self, About};
 use ebb_journal::metrics::Metrics;
-use ebb_journal::{Entry, Record, Sink};
+use ebb_journal::{Entry, Part, Record, Sink};
 use std::sync::Arc;
 
 /// Tells records to sinks.
@@ -69,6 +69,11 @@ impl Reporter {
     /// Tells what has happened now.
     pub fn tell(&mut self, record: Record) {
         self.tell_at(Boot::now(), record);
+    }
+
+    /// Tells that something is not there that was relied on: which `part`, what exactly, and what is used instead.
+    pub fn tell_degraded(&mut self, part: Part, what: impl Into<String>) {
+        self.tell(Record::Degraded { part, what: what.into() });
     }
 
     /// Tells what happened at `at`.

@@ -14,7 +14,7 @@ use crate::act::{Mode, Step, Target};
 use crate::clock::Boot;
 use crate::cluster::{ClusterNews, Eviction, NodePods, Order, Told, Update, by_pod};
 use crate::state::{Cause, Depth, Extent};
-use ebb_journal::Record;
+use ebb_journal::{Part, Record};
 use ebb_policy::plan::Evict;
 use ebb_policy::signal::NodeConditionType;
 use ebb_policy::snapshot::WorkloadKey;
@@ -64,12 +64,12 @@ impl Agent {
             }
             ClusterNews::Budgets(Update::Broken(why)) => {
                 let what = format!("disruption budgets: {why}; what was told last of them counts");
-                self.reporter.tell(Record::Degraded { what });
+                self.reporter.tell_degraded(Part::ApiServer, what);
             }
             ClusterNews::HasNode(has_node) => {
                 if cluster.has_node.replace(has_node) != Some(has_node) && !has_node {
                     let what = "the API server has no Node of this name: neither conditions nor taints are set, and no pod of this node is found; is --node-name right?";
-                    self.reporter.tell(Record::Degraded { what: what.to_owned() });
+                    self.reporter.tell_degraded(Part::ApiServer, what);
                 }
             }
             ClusterNews::Deleted(uid) => {
@@ -121,7 +121,7 @@ impl Agent {
                         "pod {}: the API server does not evict it: {why}; the runtime is asked to stop it",
                         asked.key.name
                     );
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::ApiServer, what);
                     if self.stop_by_runtime(&uid, asked.grace) {
                         self.tell_of(uid, asked.eviction, None);
                     } else {
@@ -135,7 +135,7 @@ impl Agent {
                     }
                 }
             }
-            ClusterNews::Trouble(what) => self.reporter.tell(Record::Degraded { what }),
+            ClusterNews::Trouble(what) => self.reporter.tell_degraded(Part::ApiServer, what),
         }
     }
 
@@ -160,7 +160,7 @@ impl Agent {
         let wrong = cluster.pods.values().flat_map(|pod| pod.problems(contract));
         let wrong: BTreeSet<String> = wrong.collect();
         for what in wrong.difference(&cluster.problems).cloned() {
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::PodDescriptions, what);
         }
         cluster.problems = wrong;
     }
@@ -209,7 +209,7 @@ impl Agent {
         let is_given = cluster.cluster.give(order);
         if !is_given {
             let what = "what the API server is to be told is more than waits for it: some is lost";
-            self.reporter.tell(Record::Degraded { what: what.to_owned() });
+            self.reporter.tell_degraded(Part::ApiServer, what);
         }
         is_given
     }

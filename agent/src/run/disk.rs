@@ -8,7 +8,7 @@ use crate::clock::Boot;
 use crate::sense::disk::{Ask, Asked, DiskReading};
 use crate::sense::pod_dirs::PodRoots;
 use crate::state::Depth;
-use ebb_journal::Record;
+use ebb_journal::Part;
 use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -85,7 +85,7 @@ impl Agent {
         if is_stuck && !self.disk.told_stuck {
             self.disk.told_stuck = true;
             let what = "a filesystem does not answer; disk signals are not known until it does";
-            self.reporter.tell(Record::Degraded { what: what.into() });
+            self.reporter.tell_degraded(Part::Filesystems, what);
         }
     }
 
@@ -162,7 +162,7 @@ impl Agent {
             all.into_iter().flatten().filter_map(|fs| fs.as_ref().err().cloned()).collect();
         for what in failing.iter().filter(|what| !self.disk.failing.contains(what)) {
             let what = format!("filesystem not read, its signals are not known: {what}");
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Filesystems, what);
         }
         self.disk.failing = failing;
     }

@@ -17,7 +17,7 @@ use crate::act::Mode;
 use crate::clock::Boot;
 use crate::config::BeforeEviction;
 use crate::hook::{Call, Caller, Ended, request};
-use ebb_journal::{HookOutcome, Record, ms};
+use ebb_journal::{HookOutcome, Part, Record, ms};
 use ebb_policy::plan::{Evict, Note, Strength, ThresholdState, ThresholdStatus};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{Plan, Signal};
@@ -288,7 +288,7 @@ impl Agent {
         }
         flight.is_told_stuck = true;
         let what = "the hook's socket cannot even be connected to (does its mount hang?): evictions do not wait for it";
-        self.reporter.tell(Record::Degraded { what: what.into() });
+        self.reporter.tell_degraded(Part::Hook, what);
     }
 
     /// Has the hook of another configuration asked from now on.
@@ -296,7 +296,7 @@ impl Agent {
         let is_wanted = self.policy.before_eviction.is_some() && self.mode == Mode::Enforce;
         if let Err(error) = self.hooks.configure(is_wanted) {
             let what = format!("no thread for the hook before evictions: {error}; it is not asked");
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Hook, what);
         }
     }
 }

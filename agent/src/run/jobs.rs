@@ -4,7 +4,7 @@ use super::Agent;
 use crate::act::{self, Acted, Jobs, NotDone, Target};
 use crate::clock::Boot;
 use crate::state::{Cause, NodeState, Termination};
-use ebb_journal::{Done, Outcome, Record, ms};
+use ebb_journal::{Done, Outcome, Part, Record, ms};
 use ebb_policy::snapshot::{ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl Agent {
         let trouble = self.dispatcher.jobs.trouble();
         let told = std::mem::replace(&mut self.dispatcher.trouble, trouble.clone());
         if let Some(what) = trouble.filter(|what| told.as_ref() != Some(what)) {
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Actors, what);
         }
     }
 
@@ -102,7 +102,7 @@ impl Agent {
         let what = format!(
             "file descriptors have run out: {not_held} of {all} workloads are not held open but found anew for each reading, which takes longer; raise the hard limit (LimitNOFILE=)"
         );
-        self.reporter.tell(Record::Degraded { what });
+        self.reporter.tell_degraded(Part::Descriptors, what);
     }
 
     /// Takes in what became of a job.

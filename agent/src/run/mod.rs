@@ -55,7 +55,7 @@ use crate::store::Memory;
 use anyhow::{Context as _, Result};
 use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
-use ebb_journal::{GuardBand, InForce, Record, Worded};
+use ebb_journal::{GuardBand, InForce, Part, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Limits, Millis};
 use ebb_probes::Probes;
@@ -458,7 +458,7 @@ impl Agent {
                     let what = format!(
                         "kernel events are lost for good ({error}); files are read instead"
                     );
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::KernelEvents, what);
                 }
                 Event::Disk(reading) => self.on_disk(reading),
                 Event::Runtime(news) => self.on_runtime(*news),
@@ -509,7 +509,7 @@ impl Agent {
             self.precedence.settle(Boot::now(), is_urgent);
             let turn = Turn { due, began, ended: Instant::now(), what };
             if let Some(what) = pace.observe(turn) {
-                self.reporter.tell(Record::Degraded { what });
+                self.reporter.tell_degraded(Part::Loop, what);
             }
         }
     }
@@ -535,7 +535,7 @@ impl Agent {
                     format!("{}: cannot undo a throttle or freeze: {error}", path.display())
                 }
             };
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Steps, what);
         }
     }
 
@@ -612,7 +612,7 @@ impl Agent {
                 }
                 Err(error) => {
                     let what = format!("cgroups of pods are not reconciled: {error:#}");
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::Cgroups, what);
                 }
             },
         }

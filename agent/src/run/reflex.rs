@@ -18,9 +18,9 @@ use crate::sense::cgroup::id_at;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
 use crate::state::Cause;
-use ebb_journal::Record;
 use ebb_journal::incident::{About, Decision};
 use ebb_journal::text::amount;
+use ebb_journal::{Part, Record};
 use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_probes::{ArmError, Armament, Gauge, HostSupport, MOST_PROCESSES, Reflex, Shot};
@@ -119,7 +119,7 @@ impl Agent {
             Err(Trouble::Lasting(trouble)) => trouble,
         };
         if arming.trouble.as_ref() != Some(&trouble) {
-            self.reporter.tell(Record::Degraded { what: format!("the reflex: {trouble}") });
+            self.reporter.tell_degraded(Part::Reflex, format!("the reflex: {trouble}"));
             arming.trouble = Some(trouble);
         }
     }

@@ -8,7 +8,7 @@
 use super::{Agent, Policy};
 use crate::clock::Boot;
 use crate::config::CgroupMode;
-use ebb_journal::{InForce, Record, Worded};
+use ebb_journal::{InForce, Part, Record, Worded};
 use ebb_policy::Limits;
 use std::io;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Agent {
         let is_stuck = self.config.is_stuck(Boot::now());
         if is_stuck && !self.config.told_stuck {
             let what = "the configuration file does not answer (does its mount hang?): the configuration read last stays in force";
-            self.reporter.tell(Record::Degraded { what: what.into() });
+            self.reporter.tell_degraded(Part::Configuration, what);
         }
         self.config.told_stuck = is_stuck;
     }
@@ -152,10 +152,10 @@ impl Agent {
                 self.configure_hook();
                 self.judge_pods_anew();
                 for what in self.pressures.tell_of_missing() {
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::Pressure, what);
                 }
                 if let Some(what) = self.why_nobody_is_ended() {
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::Workloads, what);
                 }
                 // The look is by the new thresholds: by the old ones it would find no crossing, and the pass would evict without one.
                 self.resolve_thresholds(Boot::now());

@@ -18,7 +18,7 @@ use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
 use crate::pods::Described;
 use crate::state::Extent;
-use ebb_journal::{Record, ms};
+use ebb_journal::{Part, Record, ms};
 use ebb_policy::plan::{Note, SkipReason, Subject};
 use ebb_policy::snapshot::Task as Loop;
 use ebb_policy::{Plan, Signal, Snapshot};
@@ -209,7 +209,7 @@ impl Agent {
             News::Manifests(found) => {
                 self.state.pods_mut().observe_described(Described::from(&found));
                 for what in found.problems {
-                    self.reporter.tell(Record::Degraded { what });
+                    self.reporter.tell_degraded(Part::PodDescriptions, what);
                 }
                 // What is left of a deleted pod may go; that is decided on the list that follows these news.
                 if let Some(runtime) = &mut self.runtime {
@@ -233,7 +233,7 @@ impl Agent {
                     self.settle(|collecting| collecting.read = true);
                 }
             }
-            News::Trouble(what) => self.reporter.tell(Record::Degraded { what }),
+            News::Trouble(part, what) => self.reporter.tell_degraded(part, what),
         }
     }
 
@@ -413,7 +413,7 @@ impl Agent {
         if !sandboxes.is_empty() && !runtime.session.give(Task::StopSandboxes(sandboxes)) {
             let what =
                 format!("the sandbox of pod {uid} is not stopped yet: the runtime has not kept up");
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Runtime, what);
         }
     }
 
@@ -462,7 +462,7 @@ impl Agent {
         };
         if !runtime.session.give(Task::Do(list)) {
             let what = "the runtime has not kept up; nothing is removed until it does".to_owned();
-            self.reporter.tell(Record::Degraded { what });
+            self.reporter.tell_degraded(Part::Runtime, what);
             return;
         }
         runtime.collecting = Some(Collecting {

@@ -21,6 +21,7 @@ use crate::sense::manifests::Manifests;
 use crate::sense::pod_dirs::PodRoots;
 use crate::sense::runtime::{DiskUsage, Inventory};
 use ebb_cri::{Deadlines, Endpoint, Runtime, RuntimeEvent, RuntimeEvents};
+use ebb_journal::Part;
 use lister::Lister;
 use std::io;
 use std::path::PathBuf;
@@ -81,7 +82,7 @@ pub(crate) enum News {
     /// All work of a list is over.
     AllDone,
     /// Something could not be had or done.
-    Trouble(String),
+    Trouble(Part, String),
 }
 
 /// The loop's end.

@@ -47,6 +47,9 @@ pub fn of_record(output: Output, entry: &Entry, cgroup_root: &Path) -> Vec<u8> {
     if let Record::NotDone { why, .. } = record {
         fields.push("EBB_WHY", &why.to_string());
     }
+    if let Record::Degraded { part, .. } = record {
+        fields.push("EBB_PART", part.word());
+    }
     if let Record::OomKill { comm, pid, cgroup, .. } = record {
         fields.push("EBB_COMM", comm);
         fields.push("EBB_PID", &pid.to_string());

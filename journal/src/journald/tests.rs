@@ -69,7 +69,7 @@ fn of_record(output: Output, record: Record) -> Vec<u8> {
 }
 
 fn degraded(what: &str) -> Vec<u8> {
-    of_record(Output::Text, Record::Degraded { what: what.into() })
+    of_record(Output::Text, Record::Degraded { part: crate::Part::Loop, what: what.into() })
 }
 
 #[test]

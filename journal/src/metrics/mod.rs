@@ -10,6 +10,7 @@ mod threshold;
 use crate::hook::HookOutcome;
 use crate::job::Method;
 use crate::losses::{Loss, Losses};
+use crate::part::Part;
 use crate::record::{OomConstraint, Outcome, Record};
 use crate::removal::Work;
 use crate::sink::{Entry, Sink};
@@ -68,7 +69,8 @@ pub struct Metrics {
     expected_bytes: Counter,
     freed_bytes: Counter,
     differences: [Counter; OUTCOMES.len()],
-    degraded: Counter,
+    /// In the order of [`Part::ALL`].
+    degraded: [Counter; Part::ALL.len()],
     told: Counter,
     seen: Histogram,
     decided: Histogram,
@@ -245,7 +247,12 @@ impl Metrics {
                     counter.add(count as u64);
                 }
             }
-            Record::Degraded { .. } => self.degraded.add(1),
+            Record::Degraded { part, .. } => {
+                let place = Part::ALL.iter().position(|of| of == part);
+                if let Some(degraded) = place.and_then(|at| self.degraded.get(at)) {
+                    degraded.add(1);
+                }
+            }
             Record::Inventory { .. } => set(&self.runtime, true),
             Record::Runtime { up: false, .. } => set(&self.runtime, false),
             Record::ApiServer { up, .. } => set(&self.api_server, *up),

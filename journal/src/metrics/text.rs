@@ -7,6 +7,7 @@ use super::{
     THERE,
 };
 use crate::hook::HookOutcome;
+use crate::part::Part;
 use ebb_policy::Signal;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -35,6 +36,14 @@ impl Metrics {
             "Calls of the hook before an eviction, by how they ended.",
             "outcome",
             outcomes.iter().zip(&self.hooks),
+        );
+        let parts = Part::ALL.map(Part::word);
+        counters(
+            &mut out,
+            "degradations",
+            "Times that something ebb relied on was not there, by what.",
+            "part",
+            parts.iter().zip(&self.degraded),
         );
         let limits = LIMITS.iter().zip(&self.oom_kills);
         counters(
@@ -80,7 +89,6 @@ impl Metrics {
                 "Workloads that were still there when their time was over.",
                 &self.timed_out,
             ),
-            ("degradations", "Times that something ebb relied on was not there.", &self.degraded),
             (
                 "collection_expected_bytes",
                 "Bytes that removed images should have freed.",

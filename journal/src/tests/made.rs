@@ -513,7 +513,8 @@ fn of_ebb() -> BoxedStrategy<Record> {
         ),
         (any::<u32>(), option::of(any::<i32>()), refusal(), any::<u64>())
             .prop_map(|(uid, pid, why, others)| Record::ApiClientRefused { uid, pid, why, others }),
-        name().prop_map(|what| Record::Degraded { what }),
+        (prop::sample::select(&Part::ALL[..]), name())
+            .prop_map(|(part, what)| Record::Degraded { part, what }),
         (name(), name(), name()).prop_map(|(thread, what, place)| Record::Panicked {
             thread,
             what,

@@ -373,7 +373,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             };
             (YELLOW, vec![format!("API client of uid {uid}{process} {why}{more}")])
         }
-        Record::Degraded { what } => (YELLOW, vec![what.clone()]),
+        Record::Degraded { what, .. } => (YELLOW, vec![what.clone()]),
         Record::Panicked { thread, what, place } => {
             (RED, vec![format!("thread {thread} panicked at {place}: {what}; ebb ends")])
         }

@@ -171,6 +171,7 @@ fn manifests_that_hang_do_not_keep_a_pod_from_being_stopped() {
         lab.world().add_container(&pod.sandbox, "another", &image);
     });
     assert!(said["what"].as_str().unwrap().contains("do not answer"), "{said}");
+    assert_eq!(said["part"], "podDescriptions");
     lab.node.set_available(60);
     wait_for("the pod to be stopped", || lab.world().count("StopContainer") > 0);
     drop(hanging);
@@ -187,6 +188,7 @@ fn an_agent_that_hears_no_more_of_the_kernel_says_so_and_finds_what_is_made_late
     let mut agent = crate::start_as(deaf, &node, config.path(), &["--enforce"]);
     let told = agent.wait("degraded");
     assert!(told["what"].as_str().unwrap().contains("kernel events are lost for good"), "{told}");
+    assert_eq!(told["part"], "kernelEvents");
     let hog = node.add("apps/hog", 1500);
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);

@@ -292,8 +292,8 @@ const TROUBLE: Row = Row {
             unit: "short",
             width: 8,
             queries: &[(
-                "sum by (node) (increase(ebb_degradations_total{node=~\"$node\"}[$__interval]))",
-                "{{node}}",
+                "sum by (node, part) (increase(ebb_degradations_total{node=~\"$node\"}[$__interval]))",
+                "{{node}} {{part}}",
             )],
         },
         Panel {

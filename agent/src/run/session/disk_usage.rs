@@ -54,7 +54,7 @@ async fn run(runtime: Runtime, mut orders: watch::Receiver<Vec<Dir>>, news: Send
             Err(error) => {
                 let what = format!("writable layers are not known: {error}");
                 if trouble.as_ref() != Some(&what) {
-                    tell(&news, News::Trouble(what.clone())).await;
+                    tell(&news, News::Trouble(ebb_journal::Part::Runtime, what.clone())).await;
                     trouble = Some(what);
                 }
                 BTreeMap::new()

@@ -276,7 +276,7 @@ impl Lister {
                     "pod manifests in {} do not answer: what was read last counts",
                     dir.display()
                 );
-                self.tell(News::Trouble(what)).await;
+                self.tell(News::Trouble(ebb_journal::Part::PodDescriptions, what)).await;
             }
             return;
         };
@@ -307,7 +307,7 @@ impl Lister {
         let logs = self.logs_read.read(read).await;
         if logs.is_none() && self.logs_read.hangs_anew() {
             let what = "the directories of pods' logs do not answer: what was read last counts";
-            self.tell(News::Trouble(what.to_owned())).await;
+            self.tell(News::Trouble(ebb_journal::Part::Filesystems, what.to_owned())).await;
         }
         logs
     }
@@ -346,7 +346,7 @@ impl Lister {
     async fn tell_trouble(&mut self, what: String) {
         if self.trouble.as_ref() != Some(&what) {
             self.trouble = Some(what.clone());
-            self.tell(News::Trouble(what)).await;
+            self.tell(News::Trouble(ebb_journal::Part::Runtime, what)).await;
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::News;
 use crate::act::runtime::{RuntimeHand, Work};
 use ebb_cri::Runtime;
+use ebb_journal::Part;
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
@@ -50,7 +51,7 @@ pub(super) async fn run(
                     let (runtime, news) = (runtime.clone(), news.clone());
                     tokio::spawn(async move {
                         if let Err(error) = runtime.stop_container(&id, grace).await {
-                            tell(&news, News::Trouble(error.to_string())).await;
+                            tell(&news, News::Trouble(Part::Runtime, error.to_string())).await;
                         }
                     });
                 }
@@ -60,7 +61,7 @@ pub(super) async fn run(
                     let (runtime, news) = (runtime.clone(), news.clone());
                     tokio::spawn(async move {
                         if let Err(error) = runtime.stop_sandbox(&id).await {
-                            tell(&news, News::Trouble(error.to_string())).await;
+                            tell(&news, News::Trouble(Part::Runtime, error.to_string())).await;
                         }
                     });
                 }

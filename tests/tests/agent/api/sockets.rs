@@ -54,7 +54,9 @@ fn a_panic_of_the_api_is_told_and_the_agent_goes_on() {
     let mut agent = start_as(command, &node, config.path(), &extra);
     let is_told = |record: &serde_json::Value| {
         let what = record["what"].as_str().unwrap_or_default();
-        record["event"] == "degraded" && what.contains("the API is served no more")
+        record["event"] == "degraded"
+            && record["part"] == "localApi"
+            && what.contains("the API is served no more")
     };
     while !agent.seen.iter().any(is_told) {
         agent.wait("degraded");
