@@ -49,14 +49,14 @@ pub struct PodBook {
     /// The API server has yet to tell of pods: one without a description may be critical.
     awaits_descriptions: bool,
     /// The pods, put together whenever what they are made of changes.
-    pods: Vec<Known>,
+    pods: Vec<PodEntry>,
     /// Whose each cgroup is.
     owners: Owners,
 }
 
 /// One pod, without what was measured of it.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct PodEntry {
     /// What is said of it, and what has become of it.
     pub(crate) workload: Workload,
     /// A manifest, or the API server's object, tells of it.
@@ -125,14 +125,14 @@ impl PodBook {
     }
 
     /// The pods, each once: those of the runtime, then those that are only described. None before the runtime has listed.
-    pub(crate) fn pods(&self) -> &[Known] {
+    pub(crate) fn pods(&self) -> &[PodEntry] {
         &self.pods
     }
 
     /// The containers of a pod, those that have ended too.
     pub(crate) fn containers_of<'a>(
         &'a self,
-        pod: &'a Known,
+        pod: &'a PodEntry,
     ) -> impl Iterator<Item = &'a ContainerSeen> {
         let listed = self.inventory.as_deref();
         let places = pod.containers.iter();
@@ -344,7 +344,7 @@ impl PodBook {
             let mounted = listed.containers().flat_map(|seen| &seen.mounted_images).cloned();
             workload.mounted_images = mounted.collect::<BTreeSet<_>>().into_iter().collect();
             let (is_described, containers) = (spec.is_some(), listed.places);
-            pods.push(Known { workload, is_described, containers });
+            pods.push(PodEntry { workload, is_described, containers });
         }
         // A pod that has not begun to run is known, so that nothing of it is taken for an unknown pod's.
         let waiting = self.described.iter().flat_map(|described| &described.pods);
@@ -352,7 +352,7 @@ impl PodBook {
         let is_false =
             |spec: &Workload| inventory.pods.iter().any(|pod| is_false_mirror(spec, pod));
         let waiting = waiting.filter(|spec| !is_false(spec)).cloned();
-        pods.extend(waiting.map(|workload| Known {
+        pods.extend(waiting.map(|workload| PodEntry {
             workload,
             is_described: true,
             containers: Vec::new(),

@@ -3,7 +3,7 @@
 use super::pod_usage::{Parts, Usage, plus_fs};
 use super::storage::PodStorage;
 use crate::clock::{Boot, Clock};
-use crate::pods::{Known, Owner, PodBook, Standing, Unowned};
+use crate::pods::{Owner, PodBook, PodEntry, Standing, Unowned};
 use crate::sense::pod_dirs::Figure;
 use ebb_policy::snapshot::{
     ContainerState, ContainerStats, FsUsage, ProtectedReason, Stats, VolumeStats, Workload,
@@ -74,13 +74,13 @@ pub(super) fn add_workloads<'a>(
     let running = running.map(|(uid, _)| Arc::clone(uid)).collect();
     let usage: BTreeMap<Arc<str>, Usage> =
         usage.into_iter().map(|(uid, parts)| (uid, parts.candidate())).collect();
-    for known in book.pods() {
-        let mut workload = known.workload.clone();
+    for entry in book.pods() {
+        let mut workload = entry.workload.clone();
         let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));
-        workload.stats = stats(book, storage, known, of, snapshot.taken_at, clock);
+        workload.stats = stats(book, storage, entry, of, snapshot.taken_at, clock);
         storage.add_volumes(&mut workload);
         let runs = of.filter(|usage| usage.has_payload);
-        let is_unknown = book.awaits_descriptions() && !known.is_described;
+        let is_unknown = book.awaits_descriptions() && !entry.is_described;
         let own = workload.protected;
         let own = own.or(is_unknown.then_some(ProtectedReason::Undescribed));
         workload.protected = match runs {
@@ -112,13 +112,13 @@ pub(super) fn tell_unchosen(
 fn stats(
     book: &PodBook,
     storage: &PodStorage,
-    known: &Known,
+    entry: &PodEntry,
     cgroups: Option<&Usage>,
     now: Time,
     clock: &Clock,
 ) -> Option<Stats> {
     let disk = storage.usage();
-    let own = disk.and_then(|disk| disk.pods.get(known.workload.key.uid.as_deref()?));
+    let own = disk.and_then(|disk| disk.pods.get(entry.workload.key.uid.as_deref()?));
     let mut each: Vec<ContainerStats> = Vec::new();
     let mut oldest: Option<Boot> = None;
     let mut take = |figure: Option<&Figure>| {
@@ -126,7 +126,7 @@ fn stats(
         oldest = Some(oldest.map_or(figure.at, |at| at.min(figure.at)));
         Some(figure.usage)
     };
-    for seen in book.containers_of(known) {
+    for seen in book.containers_of(entry) {
         let layer = take(disk.and_then(|disk| disk.layers.get(&seen.container.id)));
         // The runtime measures what runs: of a name of which nothing runs there is nothing to wait for.
         if layer.is_none() && seen.container.state == ContainerState::Exited {
