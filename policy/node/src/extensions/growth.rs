@@ -43,11 +43,11 @@ pub(crate) fn follow(
 
 fn workloads(taken_at: Time, followed: &[&Workload], before: &[Growth]) -> Vec<Growth> {
     let mut before = Finder::new(before);
-    let mut grown: Vec<Growth> = followed
-        .iter()
-        .filter_map(|workload| one(workload, taken_at, before.find(&workload.key)))
-        .collect();
-    grown.dedup_by(|a, b| a.workload == b.workload);
+    // Nearly all have statistics: the list is made in one piece.
+    let mut grown = Vec::with_capacity(followed.len());
+    let one = |workload: &&Workload| one(workload, taken_at, before.find(&workload.key));
+    grown.extend(followed.iter().filter_map(one));
+    grown.dedup_by(|a: &mut Growth, b| a.workload == b.workload);
     grown
 }
 
@@ -80,13 +80,14 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
     let memory = stats.memory.as_ref().and_then(own_memory);
     let processes = stats.process_count;
     let refaults = stats.memory.and_then(|memory| memory.refaults);
-    let fresh = Growth {
+    // Who it is, is written down once: of all this it takes the longest.
+    let fresh = |memory_rate, process_rate| Growth {
         workload: workload.key.clone(),
         at,
         memory,
-        memory_rate: None,
+        memory_rate,
         processes,
-        process_rate: None,
+        process_rate,
         refaults,
         kernel_counts: stats.kernel_counts,
         stall_rate: None,
@@ -96,23 +97,29 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
     // How fast a victim grew says nothing of what is started in its place.
     let is_ending =
         workload.is_terminating() || workload.protected == Some(ProtectedReason::NothingRuns);
-    let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh) };
+    let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh(None, None)) };
     let elapsed = at.since(before.at);
-    let grown = if elapsed.0 < LEAST_ELAPSED || tells_nothing_yet(before, &fresh, elapsed) {
+    let is_too_soon =
+        elapsed.0 < LEAST_ELAPSED || tells_nothing_yet(before, memory, processes, elapsed);
+    let grown = if is_too_soon {
         before.clone()
     } else {
         let (bytes, count) = (LEAST_MEMORY_CHANGE, LEAST_PROCESS_CHANGE);
-        Growth {
-            memory_rate: rate(before.memory, memory, before.memory_rate, elapsed, bytes),
-            process_rate: rate(before.processes, processes, before.process_rate, elapsed, count),
-            ..fresh
-        }
+        fresh(
+            rate(before.memory, memory, before.memory_rate, elapsed, bytes),
+            rate(before.processes, processes, before.process_rate, elapsed, count),
+        )
     };
     Some(count(grown, stats.kernel_counts, before))
 }
 
 /// Whether no rate is known, and the change since `before` is too little in too short a time to be one: then it is measured from there on.
-fn tells_nothing_yet(before: &Growth, now: &Growth, elapsed: Millis) -> bool {
+fn tells_nothing_yet(
+    before: &Growth,
+    memory: Option<u64>,
+    processes: Option<u64>,
+    elapsed: Millis,
+) -> bool {
     let is_little = |before: Option<u64>, now: Option<u64>, least: u64| match (before, now) {
         (Some(before), Some(now)) => before.abs_diff(now) < least,
         // What is known for the first time is measured from now on.
@@ -121,8 +128,8 @@ fn tells_nothing_yet(before: &Growth, now: &Growth, elapsed: Millis) -> bool {
     let has_no_rate = before.memory_rate.is_none() && before.process_rate.is_none();
     has_no_rate
         && elapsed.0 < SMOOTHING
-        && is_little(before.memory, now.memory, LEAST_MEMORY_CHANGE)
-        && is_little(before.processes, now.processes, LEAST_PROCESS_CHANGE)
+        && is_little(before.memory, memory, LEAST_MEMORY_CHANGE)
+        && is_little(before.processes, processes, LEAST_PROCESS_CHANGE)
 }
 
 /// Brings the rates of what is counted up to date, which is read at times of its own.
