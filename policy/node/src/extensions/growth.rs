@@ -7,7 +7,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload, WorkloadKey},
+    snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload},
 };
 use alloc::vec::Vec;
 
@@ -21,15 +21,16 @@ const LEAST_ELAPSED: u64 = 50;
 const LEAST_MEMORY_CHANGE: u64 = 2 << 20;
 const LEAST_PROCESS_CHANGE: u64 = 16;
 
-/// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten.
-pub(crate) fn follow(
+/// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten. Returns whose growth is known, in the order in which it is kept.
+pub(crate) fn follow<'a>(
     snapshot: &Snapshot,
-    followed: &[&Workload],
+    followed: &[&'a Workload],
     observations: &Observations,
     before: &[Growth],
     history: &mut History,
-) {
-    history.growth = workloads(snapshot.taken_at, followed, before);
+) -> Vec<&'a Workload> {
+    let whose;
+    (history.growth, whose) = workloads(snapshot.taken_at, followed, before);
     let old = core::mem::take(&mut history.trends);
     for (signal, seen) in observations {
         if !matches!(signal, Signal::MemoryAvailable | Signal::PidAvailable) {
@@ -39,35 +40,59 @@ pub(crate) fn follow(
         history.trends.insert(*signal, trend(old.get(signal).copied(), at, seen.available));
     }
     history.totals = totals(snapshot);
+    whose
 }
 
-fn workloads(taken_at: Time, followed: &[&Workload], before: &[Growth]) -> Vec<Growth> {
+/// The growth of each of these workloads that has statistics, and whose it is.
+fn workloads<'a>(
+    taken_at: Time,
+    followed: &[&'a Workload],
+    before: &[Growth],
+) -> (Vec<Growth>, Vec<&'a Workload>) {
     let mut before = Finder::new(before);
-    // Nearly all have statistics: the list is made in one piece.
+    // Nearly all have statistics: the lists are made in one piece.
     let mut grown = Vec::with_capacity(followed.len());
-    let one = |workload: &&Workload| one(workload, taken_at, before.find(&workload.key));
-    grown.extend(followed.iter().filter_map(one));
-    grown.dedup_by(|a: &mut Growth, b| a.workload == b.workload);
-    grown
+    let mut whose: Vec<&Workload> = Vec::with_capacity(followed.len());
+    for workload in followed {
+        let growth = one(workload, taken_at, before.find(workload));
+        let is_new = || whose.last().is_none_or(|last| last.key != workload.key);
+        if let Some(growth) = growth.filter(|_| is_new()) {
+            grown.push(growth);
+            whose.push(workload);
+        }
+    }
+    (grown, whose)
 }
 
 /// Finds the growth of workloads: at once when they are asked for in their order, else by search.
 pub(crate) struct Finder<'a> {
     growth: &'a [Growth],
+    /// The workloads whose growth this is, if it is that of the same snapshot: to compare names, which are all over the memory, takes far longer.
+    whose: &'a [&'a Workload],
     next: usize,
 }
 
 impl<'a> Finder<'a> {
     pub(crate) fn new(growth: &'a [Growth]) -> Finder<'a> {
-        Finder { growth, next: 0 }
+        Finder { growth, whose: &[], next: 0 }
     }
 
-    pub(crate) fn find(&mut self, key: &WorkloadKey) -> Option<&'a Growth> {
-        let here = self.growth.get(self.next).filter(|growth| growth.workload == *key);
+    /// For growth that was measured in this pass, with whose it is.
+    pub(crate) fn of_this_pass(growth: &'a [Growth], whose: &'a [&'a Workload]) -> Finder<'a> {
+        Finder { growth, whose, next: 0 }
+    }
+
+    pub(crate) fn find(&mut self, workload: &Workload) -> Option<&'a Growth> {
+        let is_of = |growth: &&Growth| match self.whose.get(self.next) {
+            Some(known) => core::ptr::eq(*known, workload),
+            None => growth.workload == workload.key,
+        };
+        let here = self.growth.get(self.next).filter(is_of);
         if here.is_some() {
             self.next += 1;
             return here;
         }
+        let key = &workload.key;
         let place = self.growth.binary_search_by(|growth| growth.workload.cmp(key)).ok()?;
         self.next = place + 1;
         self.growth.get(place)
