@@ -7,7 +7,7 @@ use crate::{
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
-    plan::{Action, Note, Subject, ThresholdState},
+    plan::{Note, Removable, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
@@ -33,6 +33,7 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
             limits,
             all: &all,
             active: &active,
+            whose: Vec::new(),
             before,
             history: &mut history,
             plan: &mut plan,
@@ -48,9 +49,9 @@ pub fn decide(snapshot: &Snapshot, limits: &Limits, before: &History) -> (Plan, 
     preempt::preempt(snapshot, &active, limits.options(), &mut plan);
     gc::death::collect(snapshot, limits.container_gc(), &mut plan);
     admit::report_oom_kills(snapshot, &mut plan);
-    settle(&mut plan);
     plan.skipped.sort();
     plan.skipped.dedup();
+    settle(&mut plan);
     plan.notes.sort();
     plan.notes.dedup();
     plan.wake_in = wake_in(snapshot, limits, &history, &plan);
@@ -99,25 +100,21 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
     }
 }
 
-/// One collector may keep what another removes in the same plan; what is removed is not kept.
+/// One collector may keep what another removes in the same plan; what is removed is not kept. What was skipped is in order.
 fn settle(plan: &mut Plan) {
     if plan.skipped.is_empty() {
         return;
     }
-    let removals = plan.actions.iter().filter(|action| {
-        matches!(
-            action,
-            Action::RemoveContainer(_)
-                | Action::RemoveSandbox(_)
-                | Action::RemoveImage(_)
-                | Action::RemoveLogDir(_)
-                | Action::RemoveLogLink(_)
-        )
+    let mut removed: Vec<Removable<'_>> =
+        plan.actions.iter().filter_map(Removable::removed).collect();
+    removed.sort_unstable();
+    // Both are in the same order: they are gone through side by side.
+    let mut removed = removed.into_iter().peekable();
+    plan.skipped.retain(|kept| {
+        let Some(kept) = Removable::of(&kept.subject) else { return true };
+        while removed.next_if(|removed| *removed < kept).is_some() {}
+        removed.peek() != Some(&kept)
     });
-    let removed: BTreeSet<Subject> = removals.map(Subject::of).collect();
-    if !removed.is_empty() {
-        plan.skipped.retain(|kept| !removed.contains(&kept.subject));
-    }
 }
 
 /// A plan that does nothing yet.

@@ -17,7 +17,7 @@ use crate::{
         attribution,
         fill::{self, Evidence},
         forecast::{self, Approach},
-        growth,
+        growth::{self, Finder},
     },
     gc,
     history::{Reclaiming, Waiting},
@@ -65,6 +65,8 @@ pub(crate) struct Pass<'a, 'p> {
     pub(crate) all: &'p [&'a Workload],
     /// Those that have not ended, in the same order.
     pub(crate) active: &'p [&'a Workload],
+    /// Those whose growth is known, once it has been measured; in the order in which that is kept.
+    pub(crate) whose: Vec<&'a Workload>,
     /// What the last pass remembered.
     pub(crate) before: &'p History,
     /// What this one does; without growth until that has been measured.
@@ -100,7 +102,8 @@ impl<'a> Pass<'a, '_> {
         let all = pressure::in_force(limits, tells_swap, layout, passes, &mut overridden);
         self.explain_stall(&all, &observations);
         let followed = if follows_growth(options) { self.all } else { &[] };
-        growth::follow(snapshot, followed, &observations, &self.before.growth, self.history);
+        let before = &self.before.growth;
+        self.whose = growth::follow(snapshot, followed, &observations, before, self.history);
         attribution::explain(&self.history.growth, &mut self.plan.notes);
         self.plan.notes.append(&mut overridden);
         let thresholds = self.judgeable(&all, layout, &observations);
@@ -392,7 +395,7 @@ impl<'a> Pass<'a, '_> {
         }
         let workloads = self.active.iter().copied();
         let ranked_by = need.ranked_by;
-        let growth = &self.history.growth;
+        let growth = Finder::of_this_pass(&self.history.growth, &self.whose);
         let ranking = order(workloads, ranked_by, layout, options, growth, evidence);
         let listed = ranking.iter().take(LISTED).enumerate();
         self.plan.ranking = listed.map(|(place, c)| c.shown(place, ranked_by, options)).collect();
@@ -515,7 +518,7 @@ impl<'a> Pass<'a, '_> {
             let signal = approach.threshold.ranked_by();
             let workloads = self.active.iter().copied();
             let fs = layout.unwrap_or(FsLayout::Single);
-            let growth = &self.history.growth;
+            let growth = Finder::of_this_pass(&self.history.growth, &self.whose);
             let ranking = order(workloads, signal, fs, options, growth, None);
             ladder::climb(
                 self.snapshot,

@@ -11,7 +11,7 @@
 //! Among equals, what was started again after ebb had evicted it comes first: it was chosen a moment ago.
 //! Ties fall by identity, never by the order of a list.
 use crate::{
-    History, Limits, Millis, Quantity, Signal, Snapshot,
+    History, Limits, Millis, Quantity, Signal, Snapshot, Time,
     extensions::{fill::Evidence, growth::Finder},
     history::Growth,
     layout::layout,
@@ -26,7 +26,7 @@ use crate::{
     worth::least_of_threshold,
 };
 use alloc::{collections::BTreeMap, vec::Vec};
-use core::cmp::{Ordering, Reverse};
+use core::cmp::Reverse;
 use ebb_model::quantity::Format;
 
 /// Growth below this many units a second decides nothing: bytes of memory, and processes.
@@ -60,25 +60,66 @@ pub(crate) struct Candidate<'a> {
     by_filling: bool,
 }
 
+/// What places a candidate among others: the first key decides first, and the least comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Keys {
+    /// All keys that are small, in one number: most comparisons end here.
+    class: u64,
+    added: Reverse<Option<u64>>,
+    most: Reverse<i128>,
+    restarted: Reverse<Option<Time>>,
+}
+
+/// Keys that are small, put together to a number, the first key first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class(u64);
+
+impl Class {
+    /// Whoever it is true of comes first.
+    fn first(self, is_it: bool) -> Class {
+        self.last(!is_it)
+    }
+
+    /// Whoever it is true of comes last.
+    fn last(self, is_it: bool) -> Class {
+        Class(self.0 << 1 | u64::from(is_it))
+    }
+
+    /// The lowest priority comes first, then who is preferred.
+    fn standing(self, priority: i32, preference: Preference) -> Class {
+        let priority = u64::from(priority.abs_diff(i32::MIN));
+        Class((self.0 << 32 | priority) << 2 | preference as u64)
+    }
+
+    /// The fastest comes first.
+    fn growth(self, class: u32) -> Class {
+        Class(self.0 << 8 | u64::from(0xff - class.min(0xff)))
+    }
+}
+
 /// Puts workloads in order, the first victim first.
 pub(crate) fn order<'a>(
     workloads: impl Iterator<Item = &'a Workload>,
     signal: Signal,
     layout: FsLayout,
     options: &Options,
-    growth: &[Growth],
+    mut growth: Finder<'_>,
     evidence: Option<&Evidence<'_>>,
 ) -> Vec<Candidate<'a>> {
-    let mut growth = Finder::new(growth);
     let candidate = |workload: &'a Workload| {
-        let growth = growth.find(&workload.key);
+        let growth = growth.find(workload);
         Candidate::new(workload, signal, layout, options, growth, evidence)
     };
     let candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
-    // Places are moved and not candidates, which are large.
-    let mut places: Vec<&Candidate<'a>> = candidates.iter().collect();
-    places.sort_unstable_by(|a, b| a.compare(b, signal, options));
-    places.into_iter().copied().collect()
+    let mut places: Vec<(Keys, &Candidate<'a>)> = candidates
+        .iter()
+        .map(|candidate| (candidate.compared(signal, options), candidate))
+        .collect();
+    // Small things are moved and not candidates, and who they are is only asked of equals.
+    places.sort_unstable_by(|(a, first), (b, second)| {
+        a.cmp(b).then_with(|| first.workload.key.cmp(&second.workload.key))
+    });
+    places.into_iter().map(|(_, candidate)| *candidate).collect()
 }
 
 /// The order in which active workloads would be ended for a signal.
@@ -98,7 +139,8 @@ pub fn rank(
     let evidence = Evidence::gather(snapshot, &active, signal, layout, since, options);
     let active = active.into_iter();
     let signal = ranked_by(snapshot, limits, signal);
-    let ranking = order(active, signal, layout, options, &history.growth, evidence.as_ref());
+    let growth = Finder::new(&history.growth);
+    let ranking = order(active, signal, layout, options, growth, evidence.as_ref());
     let shown =
         |(place, candidate): (usize, &Candidate<'_>)| candidate.shown(place, signal, options);
     ranking.iter().enumerate().map(shown).collect()
@@ -201,42 +243,35 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    fn compare(&self, other: &Candidate<'_>, signal: Signal, options: &Options) -> Ordering {
+    /// The keys that place it among others.
+    fn compared(&self, signal: Signal, options: &Options) -> Keys {
         let attributed = options.ranking == Ranking::Attributed;
-        let found =
-            if attributed { other.found.cmp(&self.found) } else { self.found.cmp(&other.found) };
-        let priority = self.priority.cmp(&other.priority);
-        let preference = self.preference.cmp(&other.preference);
-        let growth =
-            if attributed { other.growth_class.cmp(&self.growth_class) } else { Ordering::Equal };
-        let filled = |of: &Candidate<'_>| of.filled.map(|(added, ..)| added);
-        let fills = filled(other).cmp(&filled(self));
-        let both = self.found && other.found;
-        let order = if self.by_filling {
+        let (priority, preference) = (self.priority, self.preference);
+        let growth = if attributed { self.growth_class } else { 0 };
+        let added = self.filled.map(|(added, ..)| added);
+        // Of what was not found nothing else is compared.
+        let exceeds = self.found && self.exceeds;
+        let above = if self.found { self.above } else { 0 };
+        let (class, most) = if self.by_filling {
             // Whoever fills it comes first, and whoever nobody knows anything of last.
-            let does = other.filled.is_some().cmp(&self.filled.is_some());
-            if self.filled.is_some() {
-                does.then(priority).then(preference).then(fills)
-            } else {
-                let exceeds = if both { other.exceeds.cmp(&self.exceeds) } else { Ordering::Equal };
-                let most = if both { other.above.cmp(&self.above) } else { Ordering::Equal };
-                let known = self.unknown.cmp(&other.unknown);
-                does.then(known).then(exceeds).then(priority).then(preference).then(most)
-            }
+            let fills = self.fills();
+            let class = Class::default().first(fills).last(!fills && self.unknown);
+            let class = class.first(!fills && exceeds).standing(priority, preference);
+            (class, if fills { 0 } else { above })
         } else if signal.resource() == Resource::Pids {
-            let most =
-                if both { Reverse(self.usage).cmp(&Reverse(other.usage)) } else { Ordering::Equal };
-            priority.then(preference).then(found).then(growth).then(most)
+            let class = Class::default().standing(priority, preference);
+            let processes = if self.found { self.usage.into() } else { 0 };
+            (class.first(self.found == attributed).growth(growth), processes)
         } else {
-            let exceeds = if both { other.exceeds.cmp(&self.exceeds) } else { Ordering::Equal };
-            let most = if both { other.above.cmp(&self.above) } else { Ordering::Equal };
-            let class = found.then(exceeds).then(priority).then(preference);
-            class.then(growth).then(fills).then(most)
+            let class = Class::default().first(self.found == attributed).first(exceeds);
+            (class.standing(priority, preference).growth(growth), above)
         };
-        let restarted = |of: &Candidate<'_>| Reverse(of.workload.restarted);
-        order
-            .then_with(|| restarted(self).cmp(&restarted(other)))
-            .then_with(|| self.workload.key.cmp(&other.workload.key))
+        Keys {
+            class: class.0,
+            added: Reverse(added),
+            most: Reverse(most),
+            restarted: Reverse(self.workload.restarted),
+        }
     }
 
     /// Whether it grows fast enough to count as a cause.

@@ -7,7 +7,7 @@ use crate::{
     History, Millis, Signal, Time,
     history::{Growth, Totals, Trend},
     observe::Observations,
-    snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload, WorkloadKey},
+    snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload},
 };
 use alloc::vec::Vec;
 
@@ -21,15 +21,16 @@ const LEAST_ELAPSED: u64 = 50;
 const LEAST_MEMORY_CHANGE: u64 = 2 << 20;
 const LEAST_PROCESS_CHANGE: u64 = 16;
 
-/// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten.
-pub(crate) fn follow(
+/// Brings trends, totals and the growth of the `followed` (in the order of who they are) up to the snapshot; what is gone is forgotten. Returns whose growth is known, in the order in which it is kept.
+pub(crate) fn follow<'a>(
     snapshot: &Snapshot,
-    followed: &[&Workload],
+    followed: &[&'a Workload],
     observations: &Observations,
     before: &[Growth],
     history: &mut History,
-) {
-    history.growth = workloads(snapshot.taken_at, followed, before);
+) -> Vec<&'a Workload> {
+    let whose;
+    (history.growth, whose) = workloads(snapshot.taken_at, followed, before);
     let old = core::mem::take(&mut history.trends);
     for (signal, seen) in observations {
         if !matches!(signal, Signal::MemoryAvailable | Signal::PidAvailable) {
@@ -39,35 +40,59 @@ pub(crate) fn follow(
         history.trends.insert(*signal, trend(old.get(signal).copied(), at, seen.available));
     }
     history.totals = totals(snapshot);
+    whose
 }
 
-fn workloads(taken_at: Time, followed: &[&Workload], before: &[Growth]) -> Vec<Growth> {
+/// The growth of each of these workloads that has statistics, and whose it is.
+fn workloads<'a>(
+    taken_at: Time,
+    followed: &[&'a Workload],
+    before: &[Growth],
+) -> (Vec<Growth>, Vec<&'a Workload>) {
     let mut before = Finder::new(before);
-    let mut grown: Vec<Growth> = followed
-        .iter()
-        .filter_map(|workload| one(workload, taken_at, before.find(&workload.key)))
-        .collect();
-    grown.dedup_by(|a, b| a.workload == b.workload);
-    grown
+    // Nearly all have statistics: the lists are made in one piece.
+    let mut grown = Vec::with_capacity(followed.len());
+    let mut whose: Vec<&Workload> = Vec::with_capacity(followed.len());
+    for workload in followed {
+        let growth = one(workload, taken_at, before.find(workload));
+        let is_new = || whose.last().is_none_or(|last| last.key != workload.key);
+        if let Some(growth) = growth.filter(|_| is_new()) {
+            grown.push(growth);
+            whose.push(workload);
+        }
+    }
+    (grown, whose)
 }
 
 /// Finds the growth of workloads: at once when they are asked for in their order, else by search.
 pub(crate) struct Finder<'a> {
     growth: &'a [Growth],
+    /// The workloads whose growth this is, if it is that of the same snapshot: to compare names, which are all over the memory, takes far longer.
+    whose: &'a [&'a Workload],
     next: usize,
 }
 
 impl<'a> Finder<'a> {
     pub(crate) fn new(growth: &'a [Growth]) -> Finder<'a> {
-        Finder { growth, next: 0 }
+        Finder { growth, whose: &[], next: 0 }
     }
 
-    pub(crate) fn find(&mut self, key: &WorkloadKey) -> Option<&'a Growth> {
-        let here = self.growth.get(self.next).filter(|growth| growth.workload == *key);
+    /// For growth that was measured in this pass, with whose it is.
+    pub(crate) fn of_this_pass(growth: &'a [Growth], whose: &'a [&'a Workload]) -> Finder<'a> {
+        Finder { growth, whose, next: 0 }
+    }
+
+    pub(crate) fn find(&mut self, workload: &Workload) -> Option<&'a Growth> {
+        let is_of = |growth: &&Growth| match self.whose.get(self.next) {
+            Some(known) => core::ptr::eq(*known, workload),
+            None => growth.workload == workload.key,
+        };
+        let here = self.growth.get(self.next).filter(is_of);
         if here.is_some() {
             self.next += 1;
             return here;
         }
+        let key = &workload.key;
         let place = self.growth.binary_search_by(|growth| growth.workload.cmp(key)).ok()?;
         self.next = place + 1;
         self.growth.get(place)
@@ -80,13 +105,14 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
     let memory = stats.memory.as_ref().and_then(own_memory);
     let processes = stats.process_count;
     let refaults = stats.memory.and_then(|memory| memory.refaults);
-    let fresh = Growth {
+    // Who it is, is written down once: of all this it takes the longest.
+    let fresh = |memory_rate, process_rate| Growth {
         workload: workload.key.clone(),
         at,
         memory,
-        memory_rate: None,
+        memory_rate,
         processes,
-        process_rate: None,
+        process_rate,
         refaults,
         kernel_counts: stats.kernel_counts,
         stall_rate: None,
@@ -96,23 +122,29 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
     // How fast a victim grew says nothing of what is started in its place.
     let is_ending =
         workload.is_terminating() || workload.protected == Some(ProtectedReason::NothingRuns);
-    let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh) };
+    let Some(before) = before.filter(|_| !is_ending) else { return Some(fresh(None, None)) };
     let elapsed = at.since(before.at);
-    let grown = if elapsed.0 < LEAST_ELAPSED || tells_nothing_yet(before, &fresh, elapsed) {
+    let is_too_soon =
+        elapsed.0 < LEAST_ELAPSED || tells_nothing_yet(before, memory, processes, elapsed);
+    let grown = if is_too_soon {
         before.clone()
     } else {
         let (bytes, count) = (LEAST_MEMORY_CHANGE, LEAST_PROCESS_CHANGE);
-        Growth {
-            memory_rate: rate(before.memory, memory, before.memory_rate, elapsed, bytes),
-            process_rate: rate(before.processes, processes, before.process_rate, elapsed, count),
-            ..fresh
-        }
+        fresh(
+            rate(before.memory, memory, before.memory_rate, elapsed, bytes),
+            rate(before.processes, processes, before.process_rate, elapsed, count),
+        )
     };
     Some(count(grown, stats.kernel_counts, before))
 }
 
 /// Whether no rate is known, and the change since `before` is too little in too short a time to be one: then it is measured from there on.
-fn tells_nothing_yet(before: &Growth, now: &Growth, elapsed: Millis) -> bool {
+fn tells_nothing_yet(
+    before: &Growth,
+    memory: Option<u64>,
+    processes: Option<u64>,
+    elapsed: Millis,
+) -> bool {
     let is_little = |before: Option<u64>, now: Option<u64>, least: u64| match (before, now) {
         (Some(before), Some(now)) => before.abs_diff(now) < least,
         // What is known for the first time is measured from now on.
@@ -121,8 +153,8 @@ fn tells_nothing_yet(before: &Growth, now: &Growth, elapsed: Millis) -> bool {
     let has_no_rate = before.memory_rate.is_none() && before.process_rate.is_none();
     has_no_rate
         && elapsed.0 < SMOOTHING
-        && is_little(before.memory, now.memory, LEAST_MEMORY_CHANGE)
-        && is_little(before.processes, now.processes, LEAST_PROCESS_CHANGE)
+        && is_little(before.memory, memory, LEAST_MEMORY_CHANGE)
+        && is_little(before.processes, processes, LEAST_PROCESS_CHANGE)
 }
 
 /// Brings the rates of what is counted up to date, which is read at times of its own.

@@ -172,10 +172,10 @@ impl<'a> Candidates<'a> {
                     plan.notes.push(Note::LayersUnknown { images: shelf.unknown() });
                 }
                 let places: Vec<usize> = old_enough.iter().map(|known| known.place).collect();
-                let chosen: BTreeSet<usize> = shelf.choose(&places, wanted).into_iter().collect();
+                let goes = shelf.choose(&places, wanted);
                 let mut freed: u64 = 0;
-                for known in old_enough {
-                    if chosen.contains(&known.place) {
+                for (known, goes) in old_enough.into_iter().zip(goes) {
+                    if goes {
                         freed = freed.saturating_add(self.remove(known, reason, "space", plan));
                     } else {
                         keep(known.image, SkipReason::EnoughFreed, plan);

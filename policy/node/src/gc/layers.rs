@@ -8,16 +8,22 @@
 //! Three orders are tried, each taken until enough is freed and then thinned out until nothing in it is superfluous; the set with the least to pull again wins.
 //! A set without anything superfluous frees less than what is wanted plus what any one of its images frees, so it is at most that far from the best one.
 use crate::snapshot::Snapshot;
-use alloc::{collections::BTreeSet, vec, vec::Vec};
-use core::{cmp::Reverse, ops::Range};
+use alloc::{vec, vec::Vec};
+use core::cmp::Reverse;
 
 /// Layers of all images, and how many images still have each.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Shelf {
+    stock: Stock,
+    /// How many images still have each layer.
+    holders: Holders,
+}
+
+/// Which image has which layers: what does not change as images are taken away.
+#[derive(Debug)]
+struct Stock {
     /// Sizes of layers, by their place.
     sizes: Vec<u64>,
-    /// How many images still have each layer.
-    holders: Vec<u32>,
     /// The layers of all images, one image after the other in the snapshot's order.
     held: Vec<u32>,
     /// Where in `held` those of each image end.
@@ -26,146 +32,172 @@ pub(crate) struct Shelf {
     unknown: u64,
 }
 
+/// How many images still have each layer, by its place.
+#[derive(Clone, Debug)]
+struct Holders(Vec<u32>);
+
 impl Shelf {
     /// All images of a snapshot on the shelf.
     pub(crate) fn new(snapshot: &Snapshot) -> Shelf {
         let listed = snapshot.images.iter().map(|image| image.layers.as_ref().map_or(1, Vec::len));
-        let mut shelf = Shelf {
-            sizes: snapshot.layers.values().copied().collect(),
-            holders: Vec::new(),
+        let (names, sizes) = snapshot.layers.iter().map(|(name, size)| (&**name, *size)).unzip();
+        let mut stock = Stock {
+            sizes,
             held: Vec::with_capacity(listed.sum()),
             ends: Vec::with_capacity(snapshot.images.len()),
             unknown: 0,
         };
-        let places = Places::new(snapshot.layers.keys().map(|name| &**name).collect());
+        let places = Places::new(names);
         for image in &snapshot.images {
-            let start = shelf.held.len();
+            let start = stock.held.len();
             let is_known = image.layers.as_deref().is_some_and(|layers| {
                 layers.iter().all(|layer| {
                     let place = places.find(layer);
                     // An image may name a layer twice.
-                    let new = place.filter(|place| !shelf.held[start..].contains(place));
-                    shelf.held.extend(new);
+                    let new = place.filter(|place| !stock.held[start..].contains(place));
+                    stock.held.extend(new);
                     place.is_some()
                 })
             });
             if !is_known {
-                shelf.held.truncate(start);
-                shelf.unknown += 1;
-                shelf.held.push(number(shelf.sizes.len()));
-                shelf.sizes.push(image.size);
+                stock.held.truncate(start);
+                stock.unknown += 1;
+                stock.held.push(number(stock.sizes.len()));
+                stock.sizes.push(image.size);
             }
-            shelf.ends.push(shelf.held.len());
+            stock.ends.push(stock.held.len());
         }
-        shelf.holders = vec![0; shelf.sizes.len()];
-        for place in &shelf.held {
-            shelf.holders[*place as usize] += 1;
+        let mut holders = Holders(vec![0; stock.sizes.len()]);
+        for place in &stock.held {
+            holders.0[*place as usize] += 1;
         }
-        shelf
-    }
-
-    /// Where in `held` the layers of an image are.
-    fn of(&self, image: usize) -> Range<usize> {
-        let start = image.checked_sub(1).map_or(0, |before| self.ends[before]);
-        start..self.ends[image]
+        Shelf { stock, holders }
     }
 
     /// Images whose layers are not known.
     pub(crate) fn unknown(&self) -> u64 {
-        self.unknown
+        self.stock.unknown
     }
 
     /// Takes an image away; returns the bytes that go with it.
     pub(crate) fn take(&mut self, image: usize) -> u128 {
-        let mut freed = 0;
-        for place in self.of(image) {
-            let layer = self.held[place] as usize;
-            self.holders[layer] -= 1;
-            if self.holders[layer] == 0 {
-                freed += u128::from(self.sizes[layer]);
+        self.holders.take(&self.stock, image)
+    }
+
+    /// Which of `candidates` (the longest unused first) to take away so that at least `wanted` bytes go; the answers are in their order.
+    pub(crate) fn choose(&self, candidates: &[usize], wanted: u64) -> Vec<bool> {
+        let mut goes = vec![false; self.stock.ends.len()];
+        let chosen = if wanted == 0 { Vec::new() } else { self.cheapest(candidates, wanted) };
+        for image in chosen {
+            goes[image] = true;
+        }
+        candidates.iter().map(|image| goes[*image]).collect()
+    }
+
+    /// The set with the least to pull again of those that can be found; all that free anything when that is not enough.
+    fn cheapest(&self, candidates: &[usize], wanted: u64) -> Vec<usize> {
+        let oldest_first = match self.cover(candidates, wanted.into()) {
+            Cover::Enough(set) => set,
+            // In no order there is more.
+            Cover::Everything(images) => return images,
+        };
+        let unique = |image: &usize| (self.holders.frees(&self.stock, *image, 1), *image);
+        let mut sized: Vec<(u128, usize)> = candidates.iter().map(unique).collect();
+        let mut sets = vec![oldest_first];
+        let mut try_in = |sized: &[(u128, usize)]| {
+            let order: Vec<usize> = sized.iter().map(|(_, image)| *image).collect();
+            if let Cover::Enough(set) = self.cover(&order, wanted.into()) {
+                sets.push(set);
             }
-        }
-        freed
-    }
-
-    /// Puts an image that was taken away back; returns the bytes that stay with it.
-    fn put_back(&mut self, image: usize) -> u128 {
-        let mut kept = 0;
-        for place in self.of(image) {
-            let layer = self.held[place] as usize;
-            if self.holders[layer] == 0 {
-                kept += u128::from(self.sizes[layer]);
-            }
-            self.holders[layer] += 1;
-        }
-        kept
-    }
-
-    /// Bytes that only this image has.
-    fn unique(&self, image: usize) -> u128 {
-        let layers = self.held[self.of(image)].iter().map(|layer| *layer as usize);
-        layers.filter(|layer| self.holders[*layer] == 1).map(|l| u128::from(self.sizes[l])).sum()
-    }
-
-    /// Which of `candidates` (the longest unused first) to take away so that at least `wanted` bytes go, with as little to pull again as can be found; all that free anything when that is not enough.
-    pub(crate) fn choose(&self, candidates: &[usize], wanted: u64) -> Vec<usize> {
-        if wanted == 0 {
-            return Vec::new();
-        }
-        let mut large_first = candidates.to_vec();
-        large_first.sort_by_cached_key(|image| Reverse(self.unique(*image)));
-        let mut small_first = candidates.to_vec();
-        small_first.sort_by_cached_key(|image| self.unique(*image));
-        let orders = [candidates, &large_first, &small_first];
-        let sets = orders.map(|order| self.cover(order, wanted.into()));
-        let cheapest = sets.into_iter().min_by_key(|set| set.freed);
-        let chosen: BTreeSet<usize> = cheapest.into_iter().flat_map(|set| set.images).collect();
-        candidates.iter().copied().filter(|image| chosen.contains(image)).collect()
+        };
+        sized.sort_by_key(|(unique, _)| Reverse(*unique));
+        try_in(&sized);
+        sized.sort_by_key(|(unique, _)| *unique);
+        try_in(&sized);
+        sets.into_iter().min_by_key(|set| set.freed).map_or(Vec::new(), |set| set.images)
     }
 
     /// Takes images in the given order until enough goes, then puts back what is superfluous, the last taken first.
-    fn cover(&self, order: &[usize], wanted: u128) -> Set {
-        let mut shelf = self.clone();
-        let mut images = Vec::new();
+    ///
+    /// What is needed once stays needed: an image that is put back keeps layers that are then no longer missing for another, but at most as many bytes as it leaves less to spare.
+    fn cover(&self, order: &[usize], wanted: u128) -> Cover {
+        let (stock, mut holders) = (&self.stock, self.holders.clone());
+        let mut images = Vec::with_capacity(order.len());
         let mut freed = 0;
         for image in order {
             if freed >= wanted {
                 break;
             }
-            freed += shelf.take(*image);
+            freed += holders.take(stock, *image);
             images.push(*image);
         }
-        if freed < wanted {
-            // Not enough however it is turned: everything that frees something goes, and the rest stays.
-            images.retain(|image| {
-                let frees = shelf.put_back(*image);
-                if frees > 0 {
-                    shelf.take(*image);
-                }
-                frees > 0
-            });
-            return Set { images, freed };
+        let is_enough = freed >= wanted;
+        let mut to_spare = freed.saturating_sub(wanted);
+        // In both cases nothing stays taken that frees nothing.
+        let is_needed = |image: &usize| {
+            let frees = holders.frees(stock, *image, 0);
+            if frees > to_spare {
+                return true;
+            }
+            holders.put_back(stock, *image);
+            to_spare -= frees;
+            freed -= frees;
+            false
+        };
+        if !is_enough {
+            // However it is turned: everything that frees something goes, and the rest stays.
+            images.retain(is_needed);
+            return Cover::Everything(images);
         }
-        loop {
-            let before = images.len();
-            // The last taken first; who stays is put together from behind.
-            let mut stay = Vec::with_capacity(before);
-            for image in images.into_iter().rev() {
-                let kept = shelf.put_back(image);
-                if freed - kept >= wanted {
-                    freed -= kept;
-                } else {
-                    shelf.take(image);
-                    stay.push(image);
-                }
+        images.reverse();
+        images.retain(is_needed);
+        Cover::Enough(Set { images, freed })
+    }
+}
+
+impl Stock {
+    /// The places of an image's layers.
+    fn of(&self, image: usize) -> &[u32] {
+        let start = image.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.held[start..self.ends[image]]
+    }
+}
+
+impl Holders {
+    /// Bytes of an image's layers that so many images have.
+    fn frees(&self, stock: &Stock, image: usize, having: u32) -> u128 {
+        let layers = stock.of(image).iter().map(|layer| *layer as usize);
+        let sizes = layers.filter(|layer| self.0[*layer] == having).map(|l| stock.sizes[l]);
+        sizes.map(u128::from).sum()
+    }
+
+    /// Takes an image away; returns the bytes that go with it.
+    fn take(&mut self, stock: &Stock, image: usize) -> u128 {
+        let mut freed = 0;
+        for layer in stock.of(image) {
+            let layer = *layer as usize;
+            self.0[layer] -= 1;
+            if self.0[layer] == 0 {
+                freed += u128::from(stock.sizes[layer]);
             }
-            stay.reverse();
-            images = stay;
-            if images.len() == before {
-                return Set { images, freed };
-            }
+        }
+        freed
+    }
+
+    /// Puts an image that was taken away back.
+    fn put_back(&mut self, stock: &Stock, image: usize) {
+        for layer in stock.of(image) {
+            self.0[*layer as usize] += 1;
         }
     }
+}
+
+/// What comes of taking images in an order.
+enum Cover {
+    /// Enough, by these.
+    Enough(Set),
+    /// Not enough, by all that free anything.
+    Everything(Vec<usize>),
 }
 
 /// Images that go together.
@@ -192,27 +224,33 @@ impl<'a> Places<'a> {
     fn new(names: Vec<&'a str>) -> Places<'a> {
         let mut places = Places { slots: vec![FREE; (names.len() * 2).next_power_of_two()], names };
         for place in 0..places.names.len() {
-            let slot = places.slots_for(places.names[place]).find(|s| places.slots[*s] == FREE);
-            slot.into_iter().for_each(|slot| places.slots[slot] = number(place));
+            let (Ok(slot) | Err(slot)) = places.slot(places.names[place]);
+            places.slots[slot] = number(place);
         }
         places
     }
 
     /// Where a name is, whether it is the same in memory or only as text.
     fn find(&self, name: &str) -> Option<u32> {
-        let places = self.slots_for(name).map(|slot| self.slots[slot]);
-        let mut places = places.take_while(|place| *place != FREE);
-        let same = places.find(|place| core::ptr::eq(self.names[*place as usize], name));
-        same.or_else(|| self.names.binary_search(&name).ok().map(number))
+        match self.slot(name) {
+            Ok(slot) => Some(self.slots[slot]),
+            Err(_) => self.names.binary_search(&name).ok().map(number),
+        }
     }
 
-    /// Where the name at this address is looked for, one after the other.
-    fn slots_for(&self, name: &str) -> impl Iterator<Item = usize> + use<> {
+    /// The slot of the name at this address, or the free one in which it would be.
+    fn slot(&self, name: &str) -> Result<usize, usize> {
         let mask = self.slots.len() - 1;
         // Allocations begin at multiples of sixteen.
         let spread = (name.as_ptr().addr() as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let first = usize::try_from(spread >> 32).unwrap_or(0);
-        (0..=mask).map(move |next| first.wrapping_add(next) & mask)
+        let mut slot = usize::try_from(spread >> 32).unwrap_or(0) & mask;
+        loop {
+            match self.slots[slot] {
+                FREE => return Err(slot),
+                place if core::ptr::eq(self.names[place as usize], name) => return Ok(slot),
+                _ => slot = (slot + 1) & mask,
+            }
+        }
     }
 }
 

@@ -80,6 +80,47 @@ impl Subject {
     }
 }
 
+/// Something that a collector removes or keeps, by its name; in the order of [`Subject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Removable<'a> {
+    Container(&'a str),
+    Sandbox(&'a str),
+    Image(&'a str),
+    LogDir(&'a str),
+    LogLink(&'a str),
+}
+
+impl<'a> Removable<'a> {
+    /// What an action removes.
+    pub(crate) fn removed(action: &'a Action) -> Option<Removable<'a>> {
+        match action {
+            Action::RemoveContainer(container) => Some(Self::Container(&container.id)),
+            Action::RemoveSandbox(sandbox) => Some(Self::Sandbox(&sandbox.id)),
+            Action::RemoveImage(image) => Some(Self::Image(&image.id)),
+            Action::RemoveLogDir(dir) => Some(Self::LogDir(&dir.path)),
+            Action::RemoveLogLink(link) => Some(Self::LogLink(&link.path)),
+            Action::Evict(_)
+            | Action::Warn(_)
+            | Action::ReclaimMemory(_)
+            | Action::Throttle(_)
+            | Action::Freeze(_)
+            | Action::Release(_) => None,
+        }
+    }
+
+    /// What a subject is, if a collector could remove it.
+    pub(crate) fn of(subject: &'a Subject) -> Option<Removable<'a>> {
+        match subject {
+            Subject::Workload { .. } => None,
+            Subject::Container { id } => Some(Self::Container(id)),
+            Subject::Sandbox { id } => Some(Self::Sandbox(id)),
+            Subject::Image { id } => Some(Self::Image(id)),
+            Subject::LogDir { path } => Some(Self::LogDir(path)),
+            Subject::LogLink { path } => Some(Self::LogLink(path)),
+        }
+    }
+}
+
 /// Why it was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
