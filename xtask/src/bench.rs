@@ -1,17 +1,24 @@
 //! `cargo xtask bench`: measurements whose results are kept in `docs/benchmarks.md`.
 //!
 //! Each section of that file stands between two marker lines and is replaced as a whole by the one command that
-//! measures it; the text around the sections is written by people.
+//! measures it; the text around the sections is written by people. What a section measured as numbers is kept beside it (`runs`).
 use crate::{sh, vm};
 use anyhow::{Context, Result};
+use clap::ValueEnum as _;
+use figure::Finding;
+use runs::{Run, Tree};
 use std::fs;
 
+pub(crate) mod figure;
+
 mod cascade;
+mod criterion;
 mod fleet;
 mod graph;
 mod host;
 mod inventory;
 mod observers;
+mod runs;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -19,7 +26,7 @@ pub(crate) struct Args {
     /// What to measure; everything when nothing is named.
     #[arg(value_enum)]
     sections: Vec<Section>,
-    /// Only this contender of the race or the idle watch (ebb, earlyoom, …); then nothing is kept. May be given several times.
+    /// Only this contender of the race or the idle watch (ebb, earlyoom, …), or this benchmark of the host (pass, decode, …); then nothing is kept. May be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Chains of the cascade; a tenth of them at each collector's defaults.
@@ -63,51 +70,53 @@ enum Section {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let all = [
-        Section::Race,
-        Section::Idle,
-        Section::Observers,
-        Section::Kernel,
-        Section::Reflex,
-        Section::Reconciler,
-        Section::Removal,
-        Section::Inventory,
-        Section::Cascade,
-        Section::Fleet,
-        Section::Graph,
-        Section::Host,
-    ];
-    let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
+    let sections =
+        if args.sections.is_empty() { Section::value_variants() } else { &args.sections };
+    let tree = Tree::now()?;
     for section in sections {
-        let (name, text) = match section {
-            Section::Race => ("race", vm::race::run(&args.only)?),
-            Section::Idle => ("idle", vm::idle::run(&args.only)?),
-            Section::Observers => ("observers", observers::run()?),
-            Section::Kernel => ("kernel", vm::costs::run()?),
-            Section::Reflex => ("reflex", vm::shots::run()?),
-            Section::Reconciler => ("reconciler", vm::reconciler::run()?),
-            Section::Removal => ("removal", vm::removal::run()?),
-            Section::Inventory => ("inventory", inventory::run()?),
-            Section::Cascade => ("cascade", cascade::run(args.chains, args.owned)?),
-            Section::Fleet => ("fleet", fleet::run(args.agents)?),
-            Section::Graph => ("graph", graph::run()?),
-            Section::Host => ("host", host::run()?),
-        };
-        println!("\n{text}");
+        let found = section.measure(args)?;
+        println!("\n{}", found.text);
         if args.only.is_empty() {
-            keep(name, &text)?;
+            keep(&section.name(), &tree, &found)?;
         }
     }
     Ok(())
 }
 
-/// Replace the section `name` of the document.
-fn keep(name: &str, section: &str) -> Result<()> {
+impl Section {
+    /// As it is named on the command line and in the document.
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn measure(self, args: &Args) -> Result<Finding> {
+        match self {
+            Self::Race => vm::race::run(&args.only),
+            Self::Idle => vm::idle::run(&args.only),
+            Self::Observers => observers::run(),
+            Self::Kernel => vm::costs::run(),
+            Self::Reflex => vm::shots::run(),
+            Self::Reconciler => vm::reconciler::run(),
+            Self::Removal => vm::removal::run(),
+            Self::Inventory => inventory::run(),
+            Self::Cascade => cascade::run(args.chains, args.owned),
+            Self::Fleet => fleet::run(args.agents),
+            Self::Graph => graph::run(),
+            Self::Host => host::run(&args.only),
+        }
+    }
+}
+
+/// Replace a section of the document, and keep its figures beside those of the runs before.
+fn keep(name: &str, tree: &Tree, found: &Finding) -> Result<()> {
     let path = sh::root().join("docs/benchmarks.md");
     let old =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = replaced(&old, name, section)
-        .with_context(|| format!("{} has no section {name}", path.display()))?;
+    let lacks = |name: &str| format!("{} has no section {name}", path.display());
+    let new = replaced(&old, name, &found.text).with_context(|| lacks(name))?;
+    let sections: Vec<String> = Section::value_variants().iter().map(|s| s.name()).collect();
+    let last = runs::keep(Run::new(name, tree, found), &sections)?;
+    let new = replaced(&new, "runs", &last).with_context(|| lacks("runs"))?;
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -128,5 +137,14 @@ mod tests {
         let new = "# T\n<!-- a: begin -->\nnew\n<!-- a: end -->\nafter\n";
         assert_eq!(replaced(old, "a", "new\n").as_deref(), Some(new));
         assert_eq!(replaced(old, "b", "new"), None);
+    }
+
+    #[test]
+    fn every_section_has_its_place_in_the_document() {
+        let document = fs::read_to_string(sh::root().join("docs/benchmarks.md")).unwrap();
+        let names = Section::value_variants().iter().map(|section| section.name());
+        for name in names.chain(["runs".to_owned()]) {
+            assert!(replaced(&document, &name, "new").is_some(), "{name}");
+        }
     }
 }

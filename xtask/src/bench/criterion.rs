@@ -1,0 +1,172 @@
+//! Benchmarks that criterion runs: it is started, and what it has found is read from its files.
+use super::figure::{Figure, time};
+use crate::sh;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Criterion's `benchmark.json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Benchmark {
+    full_id: String,
+    throughput: Option<Throughput>,
+}
+
+/// What one iteration handles.
+#[derive(Debug, Deserialize)]
+struct Throughput {
+    #[serde(rename = "Elements")]
+    elements: Option<u64>,
+}
+
+/// Criterion's `estimates.json`.
+#[derive(Debug, Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+/// Nanoseconds.
+#[derive(Debug, Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+    confidence_interval: Interval,
+}
+
+#[derive(Debug, Deserialize)]
+struct Interval {
+    lower_bound: f64,
+    upper_bound: f64,
+}
+
+/// What criterion has found of one benchmark.
+#[derive(Debug)]
+pub(super) struct Found {
+    benchmark: Benchmark,
+    median: Estimate,
+}
+
+/// Cargo, to run one benchmark of a package.
+pub(super) fn cargo_bench(package: &str, bench: &str) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(sh::root()).args(["bench", "--quiet", "--package", package]);
+    command.args(["--bench", bench]);
+    command
+}
+
+/// The same for a benchmark that is criterion's.
+pub(super) fn bench(package: &str, bench: &str) -> Command {
+    let mut command = cargo_bench(package, bench);
+    command.args(["--", "--noplot"]);
+    command
+}
+
+/// Removes what criterion found: what an earlier tree measured is no result of this one.
+pub(super) fn forget() -> Result<()> {
+    let found = sh::target().join("criterion");
+    if found.exists() {
+        fs::remove_dir_all(&found).with_context(|| format!("cannot remove {}", found.display()))?;
+    }
+    Ok(())
+}
+
+/// What criterion has found since, by name.
+pub(super) fn found() -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    collect(&sh::target().join("criterion"), &mut found)?;
+    found.sort_by(|a, b| a.benchmark.full_id.cmp(&b.benchmark.full_id));
+    Ok(found)
+}
+
+/// Adds each benchmark whose latest result is below `dir`.
+fn collect(dir: &Path, found: &mut Vec<Found>) -> Result<()> {
+    let new = dir.join("new");
+    if new.join("estimates.json").exists() {
+        let read = |name: &str| {
+            let path = new.join(name);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let benchmark = serde_json::from_str(&read("benchmark.json")?)?;
+        let Estimates { median } = serde_json::from_str(&read("estimates.json")?)?;
+        found.push(Found { benchmark, median });
+        return Ok(());
+    }
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry.context("cannot read a result")?.path();
+        if path.is_dir() {
+            collect(&path, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows of a table: name, median with its interval, records a second.
+pub(super) fn rows(found: &[Found]) -> String {
+    found.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+fn row(Found { benchmark, median }: &Found) -> String {
+    let Estimate { point_estimate: ns, confidence_interval: between } = median;
+    let elements = benchmark.throughput.as_ref().and_then(|throughput| throughput.elements);
+    let rate = |elements| format!("{:.2} million", elements as f64 / (ns / 1e9) / 1e6);
+    format!(
+        "| {} | {} ({} to {}) | {} |",
+        benchmark.full_id,
+        time(*ns),
+        time(between.lower_bound),
+        time(between.upper_bound),
+        elements.map(rate).unwrap_or_default(),
+    )
+}
+
+/// Every median.
+pub(super) fn figures(found: &[Found]) -> Vec<Figure> {
+    let figure = |Found { benchmark, median }: &Found| {
+        Figure::lower(&benchmark.full_id, "ns", median.point_estimate).main_if(true)
+    };
+    found.iter().map(figure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_how_many_a_second() {
+        let benchmark = Benchmark {
+            full_id: "decode/exit".into(),
+            throughput: Some(Throughput { elements: Some(1000) }),
+        };
+        let interval = Interval { lower_bound: 99_000.0, upper_bound: 102_000.0 };
+        let median = Estimate { point_estimate: 100_000.0, confidence_interval: interval };
+        let found = [Found { benchmark, median }];
+        assert_eq!(
+            rows(&found),
+            "| decode/exit | 100.0 µs (99.0 µs to 102.0 µs) | 10.00 million |"
+        );
+        assert_eq!(figures(&found), [Figure::lower("decode/exit", "ns", 100_000.0).main_if(true)]);
+    }
+
+    #[test]
+    fn what_criterion_left_is_read_from_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, median) in [("b", 2.5), ("a", 1.5)] {
+            let new = dir.path().join(name).join("10/new");
+            fs::create_dir_all(&new).unwrap();
+            let id = format!(r#"{{"full_id":"{name}/10","throughput":null}}"#);
+            fs::write(new.join("benchmark.json"), id).unwrap();
+            let estimate = format!(
+                r#"{{"median":{{"point_estimate":{median},"confidence_interval":{{"lower_bound":1,"upper_bound":3}}}}}}"#
+            );
+            fs::write(new.join("estimates.json"), estimate).unwrap();
+        }
+        let mut found = Vec::new();
+        collect(dir.path(), &mut found).unwrap();
+        let mut medians: Vec<_> =
+            found.iter().map(|f| (f.benchmark.full_id.as_str(), f.median.point_estimate)).collect();
+        medians.sort_by(|a, b| a.0.cmp(b.0));
+        assert_eq!(medians, [("a/10", 1.5), ("b/10", 2.5)]);
+    }
+}
