@@ -18,6 +18,7 @@ mod graph;
 mod host;
 mod inventory;
 mod observers;
+mod rebuild;
 mod runs;
 
 /// Options of `cargo xtask bench`.
@@ -65,6 +66,8 @@ enum Section {
     Fleet,
     /// This host: the cluster collector's graph with up to 1,000,000 objects, without a cluster.
     Graph,
+    /// This host: what cargo builds anew after an edit, and how long that takes.
+    Rebuild,
     /// This host: deciding, decoding, observing, and a storm of exits (needs root).
     Host,
 }
@@ -102,6 +105,7 @@ impl Section {
             Self::Cascade => cascade::run(args.chains, args.owned),
             Self::Fleet => fleet::run(args.agents),
             Self::Graph => graph::run(),
+            Self::Rebuild => rebuild::run(),
             Self::Host => host::run(&args.only),
         }
     }
