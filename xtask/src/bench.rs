@@ -1,17 +1,22 @@
-//! `cargo xtask bench`: measurements whose results are kept in `docs/benchmarks.md`.
+//! `cargo xtask bench`: measurements whose results are kept in `docs/benchmarks.md`, and what a change moved (`--compare`).
 //!
 //! Each section of that file stands between two marker lines and is replaced as a whole by the one command that
 //! measures it; the text around the sections is written by people. What a section measured as numbers is kept beside it (`runs`).
-use crate::{sh, vm};
-use anyhow::{Context, Result};
+use crate::vm::payload::Payload;
+use crate::{arch::Arch, sh, vm};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum as _;
+use compare::Unit;
+use criterion::cargo_bench;
 use figure::Finding;
 use runs::{Run, Tree};
 use std::fs;
+use std::path::PathBuf;
 
 pub(crate) mod figure;
 
 mod cascade;
+mod compare;
 mod criterion;
 mod fleet;
 mod graph;
@@ -30,6 +35,23 @@ pub(crate) struct Args {
     /// Only this contender of the race or the idle watch (ebb, earlyoom, …), or this benchmark of the host (pass, decode, …); then nothing is kept. May be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Keep nothing: measure this tree and BASE in turns, and say what moved by more than 10 %. Fails when something became worse.
+    ///
+    /// BASE is a revision of git; by default where this branch left main, and on main the commit before.
+    #[arg(long, value_name = "BASE", num_args = 0..=1, require_equals = true)]
+    compare: Option<Option<String>>,
+    /// How many times each tree is measured for --compare.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..), requires = "compare")]
+    pairs: u8,
+    /// Build what is needed, and measure nothing.
+    #[arg(long, hide = true)]
+    no_run: bool,
+    /// Measure for a shorter time: for one of many runs.
+    #[arg(long, hide = true)]
+    short: bool,
+    /// Write the figures of the section to this file, and keep nothing.
+    #[arg(long, hide = true, value_name = "FILE")]
+    figures: Option<PathBuf>,
     /// Chains of the cascade; a tenth of them at each collector's defaults.
     #[arg(long, default_value_t = 1_000)]
     chains: usize,
@@ -75,11 +97,23 @@ enum Section {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let sections =
         if args.sections.is_empty() { Section::value_variants() } else { &args.sections };
+    if let Some(base) = &args.compare {
+        let base = base.clone().map_or_else(compare::default_base, Ok)?;
+        let units: Vec<Unit> = sections.iter().flat_map(|section| section.units(args)).collect();
+        return compare::run(&base, args.pairs.into(), &units);
+    }
+    if args.no_run {
+        return sections.iter().try_for_each(|section| section.build(args));
+    }
+    ensure!(args.figures.is_none() || sections.len() == 1, "one file is for one section");
     let tree = Tree::now()?;
     for section in sections {
         let found = section.measure(args)?;
         println!("\n{}", found.text);
-        if args.only.is_empty() {
+        if let Some(path) = &args.figures {
+            let figures = serde_json::to_vec(&found.figures).context("cannot write JSON")?;
+            fs::write(path, figures).with_context(|| format!("cannot write {}", path.display()))?;
+        } else if args.only.is_empty() {
             keep(&section.name(), &tree, &found)?;
         }
     }
@@ -101,12 +135,55 @@ impl Section {
             Self::Reflex => vm::shots::run(),
             Self::Reconciler => vm::reconciler::run(),
             Self::Removal => vm::removal::run(),
-            Self::Inventory => inventory::run(),
+            Self::Inventory => inventory::run(args.short),
             Self::Cascade => cascade::run(args.chains, args.owned),
             Self::Fleet => fleet::run(args.agents),
             Self::Graph => graph::run(),
             Self::Rebuild => rebuild::run(),
-            Self::Host => host::run(&args.only),
+            Self::Host => host::run(&args.only, args.short),
+        }
+    }
+
+    /// Build what it runs, as far as that is not part of what it measures.
+    fn build(self, args: &Args) -> Result<()> {
+        let bench = |package, name| sh::run(cargo_bench(package, name).arg("--no-run"));
+        match self {
+            Self::Race
+            | Self::Idle
+            | Self::Kernel
+            | Self::Reflex
+            | Self::Reconciler
+            | Self::Removal => Payload::build(Arch::Amd64).map(drop),
+            Self::Observers => {
+                bench("ebb-tests", "observers")?;
+                Payload::build(Arch::Amd64).map(drop)
+            }
+            Self::Inventory => bench("ebb-tests", "inventory"),
+            Self::Cascade => bench("ebb-cluster-tests", "cascade"),
+            Self::Fleet => bench("ebb-cluster-tests", "fleet"),
+            Self::Graph => graph::build(),
+            Self::Rebuild => Ok(()),
+            Self::Host => host::build(&args.only),
+        }
+    }
+
+    /// What `--compare` measures in turns: the benchmarks of the host each by itself, guests whole, and of contenders ebb.
+    fn units(self, args: &Args) -> Vec<Unit> {
+        let unit = |only: &[String]| {
+            let mut words = vec![self.name()];
+            words.extend(only.iter().flat_map(|name| ["--only".to_owned(), name.clone()]));
+            for (option, value) in
+                [("--chains", args.chains), ("--owned", args.owned), ("--agents", args.agents)]
+            {
+                words.extend([option.to_owned(), value.to_string()]);
+            }
+            Unit { name: [&[self.name()], only].concat().join(" "), words }
+        };
+        match (self, args.only.as_slice()) {
+            (Self::Host, []) => host::benches().map(|(_, name)| unit(&[name.to_owned()])).collect(),
+            (Self::Host, only) => only.chunks(1).map(unit).collect(),
+            (Self::Race | Self::Idle, []) => vec![unit(&["ebb".to_owned()])],
+            (_, only) => vec![unit(only)],
         }
     }
 }
@@ -150,5 +227,27 @@ mod tests {
         for name in names.chain(["runs".to_owned()]) {
             assert!(replaced(&document, &name, "new").is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_host_is_compared_benchmark_by_benchmark_and_of_a_race_only_ebb() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let units = |words: &str| -> Vec<String> {
+            let line: Line = clap::Parser::parse_from(words.split(' '));
+            let args = line.args;
+            assert!(args.compare.is_some());
+            args.sections.iter().flat_map(|section| section.units(&args)).map(|u| u.name).collect()
+        };
+        assert_eq!(units("bench --compare host race")[..2], ["host pass", "host decode"]);
+        assert_eq!(units("bench --compare=HEAD~3 race"), ["race ebb"]);
+        assert_eq!(
+            units("bench --compare host --only pass --only cgroups"),
+            ["host pass", "host cgroups"]
+        );
+        assert_eq!(units("bench --compare inventory graph"), ["inventory", "graph"]);
     }
 }

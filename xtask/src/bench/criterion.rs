@@ -7,6 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// Runs that are one of many may be short: what a longer one would gain, the others give.
+const SHORT: [&str; 6] =
+    ["--warm-up-time", "0.5", "--measurement-time", "1", "--sample-size", "20"];
+
 /// Criterion's `benchmark.json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Benchmark {
@@ -57,9 +61,9 @@ pub(super) fn cargo_bench(package: &str, bench: &str) -> Command {
 }
 
 /// The same for a benchmark that is criterion's.
-pub(super) fn bench(package: &str, bench: &str) -> Command {
+pub(super) fn bench(package: &str, bench: &str, is_short: bool) -> Command {
     let mut command = cargo_bench(package, bench);
-    command.args(["--", "--noplot"]);
+    command.args(["--", "--noplot"]).args(is_short.then_some(SHORT).into_iter().flatten());
     command
 }
 

@@ -12,10 +12,15 @@ const COLUMNS: usize = 7;
 /// What the graph has done with each object, by column.
 const DONE: [&str; 4] = ["observed", "changed", "judged", "forgotten"];
 
-/// Cargo, to run the example that measures.
-fn example() -> Command {
+/// Build what is run.
+pub(super) fn build() -> Result<()> {
+    sh::run(&mut example("build"))
+}
+
+/// Cargo, to build or run the example that measures.
+fn example(what: &str) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(sh::root()).args(["run", "--quiet", "--release", "--package"]);
+    cargo.current_dir(sh::root()).args([what, "--quiet", "--release", "--package"]);
     cargo.args(["ebb-policy-cluster", "--example", "size"]);
     cargo
 }
@@ -34,7 +39,7 @@ pub(super) fn run() -> Result<Finding> {
          | objects | bytes each | of which name | observed | changed | judged | forgotten |\n|---|---|---|---|---|---|---|\n"
     );
     for count in COUNTS {
-        let told = sh::read(example().args(["--", count]))?;
+        let told = sh::read(example("run").args(["--", count]))?;
         let row: Vec<&str> = told.lines().last().unwrap_or_default().split_whitespace().collect();
         let row: &[&str; COLUMNS] =
             row[..].try_into().ok().context("the example does not print its columns")?;

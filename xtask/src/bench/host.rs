@@ -27,8 +27,16 @@ const TABLES: [(&str, &str); 2] = [
 ];
 
 /// Every benchmark of this section, by package and name.
-fn benches() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn benches() -> impl Iterator<Item = (&'static str, &'static str)> {
     CRITERION.into_iter().chain(TABLES.map(|(name, _)| ("ebb-probes", name)))
+}
+
+/// Build the benchmarks named, or all, and run none.
+pub(super) fn build(only: &[String]) -> Result<()> {
+    for (package, name) in wanted(only)? {
+        sh::run(cargo_bench(package, name).arg("--no-run"))?;
+    }
+    Ok(())
 }
 
 /// The benchmarks named, or all, once what they need is there.
@@ -50,7 +58,7 @@ fn wanted(only: &[String]) -> Result<Vec<(&'static str, &'static str)>> {
 ///
 /// # Errors
 /// When one cannot be run; the storm needs root and a kernel that loads the exit program.
-pub(super) fn run(only: &[String]) -> Result<Finding> {
+pub(super) fn run(only: &[String], is_short: bool) -> Result<Finding> {
     let wanted = wanted(only)?;
     let conditions = conditions()?;
     let mut figures = Vec::new();
@@ -62,7 +70,7 @@ pub(super) fn run(only: &[String]) -> Result<Finding> {
     let (criterion, tables): (Vec<_>, Vec<_>) =
         wanted.into_iter().partition(|bench| CRITERION.contains(bench));
     for (package, name) in &criterion {
-        sh::run(&mut criterion::bench(package, name))?;
+        sh::run(&mut criterion::bench(package, name, is_short))?;
     }
     if !criterion.is_empty() {
         let found = criterion::found()?;

@@ -12,9 +12,9 @@ const RESIDENT: &str = "resident: ";
 ///
 /// # Errors
 /// When it cannot be run.
-pub(super) fn run() -> Result<Finding> {
+pub(super) fn run(is_short: bool) -> Result<Finding> {
     criterion::forget()?;
-    let told = sh::read(&mut criterion::bench("ebb-tests", "inventory"))?;
+    let told = sh::read(&mut criterion::bench("ebb-tests", "inventory", is_short))?;
     let resident = told.lines().find_map(|line| line.strip_prefix(RESIDENT));
     let resident = resident.context("the benchmark does not say what is resident")?;
     let found = criterion::found()?;

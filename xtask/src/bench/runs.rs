@@ -1,6 +1,6 @@
 //! The last kept runs of each section, as numbers: `docs/benchmarks.runs.jsonl` has a line for each, and `docs/benchmarks.md` their main figures side by side.
 //!
-//! They tell how figures went over time on the machines that happened to measure them. Whether a change moved one is told by measuring both on the same machine in turns.
+//! They tell how figures went over time on the machines that happened to measure them. Whether a change moved one is told by `--compare`, which measures both on the same machine in turns.
 use super::figure::{Figure, Finding};
 use crate::sh;
 use anyhow::{Context, Result};
@@ -112,7 +112,7 @@ fn table(runs: &[Run], sections: &[String]) -> String {
     let mut text = String::from(
         "## The last kept runs\n\n\
          The main figures of each section, the newest run on the right. All figures are in [benchmarks.runs.jsonl](benchmarks.runs.jsonl).\n\
-         Runs on different machines, or beside different neighbours, are not to be compared.\n",
+         Runs on different machines, or beside different neighbours, are not to be compared: `cargo xtask bench --compare` says what a change moved.\n",
     );
     for section in sections {
         let runs: Vec<&Run> = runs.iter().filter(|run| run.section == *section).collect();
