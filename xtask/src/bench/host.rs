@@ -77,7 +77,7 @@ pub(super) fn run(only: &[String], is_short: bool) -> Result<Finding> {
         let rows = criterion::rows(&found);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n| | time | records a second |\n|---|---|---|\n{rows}");
-        figures.extend(criterion::figures(&found));
+        figures.extend(criterion::figures(&found, is_short));
     }
     for (package, name) in tables {
         let (table, found) = apart(&sh::read(&mut cargo_bench(package, name))?)?;

@@ -27,7 +27,7 @@ pub(super) fn run(is_short: bool) -> Result<Finding> {
          The agent beside it, as a process of its own without BPF: {resident}.\n",
         criterion::rows(&found),
     );
-    let mut figures = criterion::figures(&found);
+    let mut figures = criterion::figures(&found, is_short);
     figures.extend(memory(resident)?);
     Ok(Finding { conditions, text, figures })
 }
