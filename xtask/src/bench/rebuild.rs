@@ -40,6 +40,8 @@ struct Edit {
 struct Build {
     command: String,
     took: Duration,
+    /// Of all processors together: what it costs however many others want them.
+    used: Duration,
     /// Packages of which something was compiled.
     built: BTreeSet<String>,
 }
@@ -76,20 +78,42 @@ pub(super) fn run() -> Result<Finding> {
 /// The median of some rounds: a file of `dir` is touched, and the command run.
 fn measure(dir: &str, command: String) -> Result<Build> {
     let file = first_source(&sh::root().join(dir))?;
-    let (mut times, mut built) = (Vec::new(), BTreeSet::new());
+    let (mut times, mut costs, mut built) = (Vec::new(), Vec::new(), BTreeSet::new());
     for _ in 0..ROUNDS {
         let touched = File::options().append(true).open(&file);
         touched
             .and_then(|file| file.set_modified(SystemTime::now()))
             .with_context(|| format!("cannot touch {}", file.display()))?;
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), used_by_children()?);
         built.extend(cargo(&command)?);
-        times.push(begun.elapsed());
-        println!("rebuild: {dir}, cargo {command}: {:.1} s", begun.elapsed().as_secs_f64());
+        let (took, used) = (begun.elapsed(), used_by_children()? - before);
+        println!(
+            "rebuild: {dir}, cargo {command}: {:.1} s, {:.1} s of processors",
+            took.as_secs_f64(),
+            used.as_secs_f64()
+        );
+        times.push(took);
+        costs.push(used);
     }
-    times.sort_unstable();
-    let took = times.get(ROUNDS / 2).copied().context("no rounds")?;
-    Ok(Build { command, took, built })
+    let median = |mut rounds: Vec<Duration>| {
+        rounds.sort_unstable();
+        rounds.get(ROUNDS / 2).copied().context("no rounds")
+    };
+    Ok(Build { command, took: median(times)?, used: median(costs)?, built })
+}
+
+/// Processor time of every process that has ended below this one.
+fn used_by_children() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+    of_children(&stat).with_context(|| format!("an odd /proc/self/stat: {stat:?}"))
+}
+
+/// The fields cutime and cstime, in hundredths of a second.
+fn of_children(stat: &str) -> Option<Duration> {
+    // The name in brackets may have spaces; what follows it are the third field and the others.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(13);
+    let mut hundredths = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis(10 * (hundredths()? + hundredths()?)))
 }
 
 /// Runs cargo, and returns the packages of which it compiled something.
@@ -149,9 +173,13 @@ fn first_source(dir: &Path) -> Result<PathBuf> {
 
 impl Edit {
     fn figures(&self) -> impl Iterator<Item = Figure> {
-        self.builds.iter().map(|Build { command, took, .. }| {
+        self.builds.iter().flat_map(|Build { command, took, used, .. }| {
             let name = format!("{}, `cargo {command}`", self.dir);
-            Figure::lower(name, "s", took.as_secs_f64()).main_if(true)
+            let of_processors = format!("{name}, of processors");
+            [
+                Figure::lower(name, "s", took.as_secs_f64()).main_if(true),
+                Figure::lower(of_processors, "s", used.as_secs_f64()).main_if(true),
+            ]
         })
     }
 }
@@ -161,15 +189,16 @@ fn render(edits: &[Edit], conditions: &str) -> String {
         "## After an edit\n\n\
          Conditions: {conditions}; the debug profile, everything built before.\n\
          A file of the directory is touched, then cargo builds what tests the change: the tests of its crate, and the program. Nothing in the file changes, so the compiler finds most of it done already; an edit that changes much takes longer.\n\
-         Seconds are the median of {ROUNDS}; beside them the packages of which cargo compiled anything, all others stayed as they were.\n\n\
-         | edit in | cargo | seconds | compiled anew |\n|---|---|---|---|\n"
+         Medians of {ROUNDS}: how long it took, which is longer the more others want the processors, and the time of processors that cargo and its compilers used. Beside them the packages of which cargo compiled anything; all others stayed as they were.\n\n\
+         | edit in | cargo | took | of processors | compiled anew |\n|---|---|---|---|---|\n"
     );
     for Edit { dir, builds } in edits {
-        for Build { command, took, built } in builds {
+        for Build { command, took, used, built } in builds {
             let built = built.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             // Writing to a string cannot fail.
-            let _ =
-                writeln!(text, "| `{dir}` | `{command}` | {:.1} | {built} |", took.as_secs_f64());
+            let [took, used] = [took, used].map(Duration::as_secs_f64);
+            let row = format!("| `{dir}` | `{command}` | {took:.1} s | {used:.1} s | {built} |");
+            let _ = writeln!(text, "{row}");
         }
     }
     text
@@ -205,16 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn what_ended_children_used_is_in_two_fields() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 200 0 0 11 12 150 25 20 0 1 0 500";
+        assert_eq!(of_children(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(of_children("7 (a) S 1"), None);
+    }
+
+    #[test]
     fn an_edit_has_a_row_for_each_command() {
         let build = Build {
             command: "build -p ebb".into(),
             took: Duration::from_millis(12_340),
+            used: Duration::from_millis(9_870),
             built: ["ebb", "ebb-agent"].map(str::to_owned).into(),
         };
         let edit = Edit { dir: "agent/src/act", builds: vec![build] };
         assert_eq!(edit.figures().next().map(|figure| figure.value), Some(12.34));
         let text = render(&[edit], "here");
-        let row = "| `agent/src/act` | `build -p ebb` | 12.3 | `ebb`, `ebb-agent` |";
+        let row = "| `agent/src/act` | `build -p ebb` | 12.3 s | 9.9 s | `ebb`, `ebb-agent` |";
         assert!(text.contains(row), "{text}");
     }
 }
