@@ -40,7 +40,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure, and keep the results in docs/benchmarks.md.
+    /// Measure, and keep the results in docs/benchmarks.md; or say what a change moved (`--compare`).
     Bench(bench::Args),
     /// Build the BPF objects (Rust and C) into target/bpf, installing the toolchain they need.
     Bpf(bpf::Args),

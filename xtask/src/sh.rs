@@ -3,10 +3,19 @@ use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
-/// The repository root: xtask is always built from inside it.
+/// Names another checkout that this program works on: `cargo xtask bench --compare` measures two trees by one recipe.
+pub(crate) const ROOT: &str = "EBB_ROOT";
+
+/// The repository root: `$EBB_ROOT`, else where xtask was built, which is always inside it.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
+    static FOUND: LazyLock<PathBuf> = LazyLock::new(|| {
+        let own = || Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(1);
+        let named = std::env::var_os(ROOT).map(PathBuf::from);
+        named.unwrap_or_else(|| own().unwrap_or(Path::new("/")).to_owned())
+    });
+    &FOUND
 }
 
 /// Where downloads and built tools live between runs, outside the tree: `$EBB_CACHE`, else the user's cache directory.

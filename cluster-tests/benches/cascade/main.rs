@@ -93,8 +93,10 @@ fn main() -> Result<()> {
         );
         hands = Some(by_hand(chains, &plane)?.or(hands));
     }
+    let mut figures = String::new();
     if let (Some(kcm), Some(ebb)) = (&kcm, &ebb) {
         let limits = Limits::Equal(UNREACHED);
+        figures.push_str(&cascade_figures(limits, kcm, ebb));
         text.push_str(&cascade_table(limits, chains, kcm, ebb, hands.as_ref()));
     }
     let few = (chains / 10).max(1);
@@ -102,6 +104,7 @@ fn main() -> Result<()> {
         let kcm = session(Collector::Kcm, limits, count, &plane, assets)?;
         let ebb = session(Collector::Ebb, limits, count, &plane, assets)?;
         text.push_str(&cascade_table(limits, count, &kcm, &ebb, None));
+        figures.push_str(&cascade_figures(limits, &kcm, &ebb));
     }
     text.push_str(&beside(chains, &plane, assets)?);
     start::fill(&plane, owned)?;
@@ -113,9 +116,16 @@ fn main() -> Result<()> {
         };
         let kcm = start::measure(Collector::Kcm, limits, patience, &plane, assets)?;
         text.push_str(&start_table(limits, owned, &kcm, &ebb));
+        let limits = title(limits);
+        _ = writeln!(figures, "figure! lower s {:.3} ebb starts, {limits}", ebb.seconds);
+        _ = writeln!(
+            figures,
+            "figure! lower MiB {} ebb starts, {limits}, resident",
+            ebb.resident >> 20
+        );
     }
     start::empty(&plane)?;
-    println!("{}", text.trim_end());
+    println!("{}\n{figures}", text.trim_end());
     Ok(())
 }
 
@@ -247,6 +257,21 @@ fn cascade_table(
             hands.alone.p99
         );
         _ = writeln!(text, "Processor time for each object:\n\n{costs}");
+    }
+    text
+}
+
+/// As numbers, for `cargo xtask bench`, which takes these lines out of the text.
+fn cascade_figures(limits: Limits, kcm: &Session, ebb: &Session) -> String {
+    let (mut text, limits) = (String::new(), title(limits));
+    for (mark, who, session) in [("figure!", "ebb", ebb), ("figure", "kcm", kcm)] {
+        for (case, taken) in &session.cases {
+            let name = format!("{who}, {}, {limits}", case.name());
+            _ = writeln!(text, "{mark} lower s {:.3} {name}", taken.seconds);
+            _ = writeln!(text, "figure lower ms {:.3} {name}, unrelated p99", taken.unrelated.p99);
+            _ = writeln!(text, "figure lower ms {:.3} {name}, collector for each", taken.own);
+        }
+        _ = writeln!(text, "{mark} lower MiB {} {who}, {limits}, resident", session.resident >> 20);
     }
     text
 }

@@ -6,7 +6,7 @@
 //! ```
 //! Before them one whole agent beside a full node's pods, while nothing happens.
 //! They are what `ebb run --kubernetes` starts; what stands for their loops takes in the news and gives the orders.
-//! The Markdown goes to standard output. Without `EBB_CLUSTER_ASSETS` nothing is measured; `EBB_AGENTS` and `EBB_PODS` are how many agents, and pods of each; `EBB_ANNOTATION` is how many bytes of annotations a pod has.
+//! The Markdown goes to standard output, and in lines that begin with `figure` the same as numbers, which `cargo xtask bench` takes out. Without `EBB_CLUSTER_ASSETS` nothing is measured; `EBB_AGENTS` and `EBB_PODS` are how many agents, and pods of each; `EBB_ANNOTATION` is how many bytes of annotations a pod has.
 //! An agent that takes more than `limits` allows is told after that, and ends this with an error.
 use agents::Fleet;
 use anyhow::{Context, Result, ensure};
@@ -87,6 +87,20 @@ fn main() -> Result<()> {
     for (name, cost) in ["without an API server", "connected to it"].iter().zip(&costs) {
         let mib = cost.resident as f64 / f64::from(1 << 20);
         println!("| {name} | {:.2} % | {mib:.1} MiB | {} |", cost.core, cost.requests);
+    }
+    for (better, unit, value, name) in [
+        ("figure! lower", "s", synced, "from the first start until all know their pods"),
+        ("figure! lower", "KiB", (each >> 10) as f64, "memory of an agent's Kubernetes part"),
+        ("figure! lower", "s", quiet.1, "a quiet minute, of the control plane's processors"),
+        ("figure! lower", "s", storm.last, "all told of their evictions"),
+        ("figure lower", "s", storm.half, "half told of their evictions"),
+        ("figure lower", "s", during.1, "evictions, of the control plane's processors"),
+    ] {
+        println!("{better} {unit} {value:.3} {name}");
+    }
+    for (name, cost) in ["without an API server", "connected to it"].iter().zip(&costs) {
+        println!("figure! lower % {:.3} one whole agent {name}, of one core", cost.core);
+        println!("figure! lower KiB {} one whole agent {name}, resident", cost.resident >> 10);
     }
     let [alone, connected] = &costs;
     let exceeded = limits::exceeded(alone, connected, ratio(quiet.0.all));

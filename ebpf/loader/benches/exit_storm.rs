@@ -4,7 +4,7 @@
 //! The storm's processes share their maker's memory, as after vfork(2): copying page tables would take longer than all that is
 //! measured here.
 //!
-//! Prints two tables in Markdown. Needs root and the BPF objects. The reader shares the machine with the storm, one process per
+//! Prints two tables in Markdown, and in lines that begin with `figure` what `cargo xtask bench` keeps as numbers. Needs root and the BPF objects. The reader shares the machine with the storm, one process per
 //! CPU making others that end at once, which is the worst that a fork bomb can do to it.
 use ebb_probes::{Cost, KernelEvent, Meter, Options, ProbeSet, Probes, share, survey};
 use nix::sched::{CloneFlags, clone};
@@ -78,6 +78,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let own = meter.own()?;
         let found = probes.costs()?;
         let alone: Vec<Cost> = found.iter().map(|cost| cost.without(&own)).collect();
+        if kib == 512 {
+            for cost in &alone {
+                if let Some(each) = cost.each() {
+                    println!("figure lower ns {each} program {}", cost.program);
+                }
+            }
+        }
         let mut rows = rows(&probes, &found)?;
         let each = own.each().unwrap_or(0);
         writeln!(
@@ -89,6 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (rows, alone, found) = costs;
     let percent = |share: u64| format!("{}.{:02} %", share / 10_000, share / 100 % 100);
+    println!("figure! lower % {} all programs, of one core", alone as f64 / 1e4);
     println!("\n| program | hook | runs | ns per run |\n|---|---|---|---|\n{rows}");
     println!(
         "At 10,000 forks and 1,000 direct reclaims a second the programs attached here take {} of one core, and {} as measured, which is with what the measuring takes of each run: the row of the program that does nothing.",

@@ -1,6 +1,6 @@
 //! How long the reflex takes from a crossed line to the signal and to the end of the process, and what watching costs beside reading files.
 //!
-//! Prints a table in Markdown. Needs root, the BPF objects, a cgroup v2 hierarchy and huge pages for anonymous memory: one
+//! Prints a table in Markdown, and in lines that begin with `figure` the same as numbers, which `cargo xtask bench` takes out. Needs root, the BPF objects, a cgroup v2 hierarchy and huge pages for anonymous memory: one
 //! touch of such a page moves the kernel's counter at once, so the moment of the crossing is known to a fraction of a millisecond.
 use ebb_probes::{Armament, Gauge, Meter, Reflex, survey};
 use nix::libc::{MADV_HUGEPAGE, MADV_NOHUGEPAGE, madvise};
@@ -224,6 +224,9 @@ fn row(what: &str, times: &mut [Duration]) {
         times.get(rank).map_or(0, Duration::as_micros)
     };
     println!("| {what} | {} µs | {} µs | {} µs |", nearest(50), nearest(99), nearest(100));
+    for percent in [50, 99] {
+        println!("figure lower ms {} {what}, p{percent}", nearest(percent) as f64 / 1e3);
+    }
 }
 
 fn identity(child: &Child) -> Result<(i32, u64), Box<dyn Error>> {

@@ -1,5 +1,7 @@
 //! The cluster collector beside kube-controller-manager, measured by a benchmark of `cluster-tests`.
-use super::host::{cargo_bench, conditions};
+use super::criterion::cargo_bench;
+use super::figure::{Finding, apart};
+use super::host::conditions;
 use crate::{kube, sh};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
@@ -8,7 +10,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// When there is no control plane, or the benchmark fails.
-pub(crate) fn run(chains: usize, owned: usize) -> Result<String> {
+pub(super) fn run(chains: usize, owned: usize) -> Result<Finding> {
     let assets = kube::assets(kube::For::Cluster)?;
     let kcm = assets.join("kube-controller-manager");
     ensure!(kcm.is_file(), "{} is not there to be measured beside", kcm.display());
@@ -17,10 +19,11 @@ pub(crate) fn run(chains: usize, owned: usize) -> Result<String> {
     let mut bench = cargo_bench("ebb-cluster-tests", "cascade");
     bench.env("EBB_CLUSTER_ASSETS", &assets);
     bench.env("EBB_CHAINS", chains.to_string()).env("EBB_OWNED", owned.to_string());
-    let tables = sh::read(&mut bench)?;
-    Ok(format!(
+    let (tables, figures) = apart(&sh::read(&mut bench)?)?;
+    let conditions = conditions()?;
+    let text = format!(
         "## Cascades\n\n\
-         Conditions: {}. kube-apiserver and kube-controller-manager {version} (garbagecollector alone) and etcd on the same machine, without other controllers; the collectors one after the other.\n\
+         Conditions: {conditions}. kube-apiserver and kube-controller-manager {version} (garbagecollector alone) and etcd on the same machine, without other controllers; the collectors one after the other.\n\
          A chain is a Deployment that owns a ReplicaSet that owns a Pod. Four clients delete the owners; the clock runs from the first delete until the last object is gone.\n\
          Requests are the collector's for each object that it has to delete or release, without lists and watches, as the API server counts them.\n\
          By hand is twelve clients that know every object and watch nothing, and send the same writes: the control plane's own time.\n\
@@ -28,6 +31,6 @@ pub(crate) fn run(chains: usize, owned: usize) -> Result<String> {
          The least of a cascade is what its deletes cost an unrelated client without a collector: the four clients that delete the owners of chains, or one client that deletes what one owner leaves behind, one after the other.\n\
          Unrelated p99 is that of a client that reads one namespace every 4 ms meanwhile.\n\n\
          {tables}\n",
-        conditions()?,
-    ))
+    );
+    Ok(Finding { conditions, text, figures })
 }

@@ -1,6 +1,7 @@
 //! What a sweep costs beside files, on every kernel that has one: the guest measures (`vm-tests/src/bench/sweep.rs`), here it becomes a table.
 use super::figures::{ms, tenths};
 use super::measure;
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,11 +21,27 @@ struct Costs {
 ///
 /// # Errors
 /// When one could not be measured.
-pub(crate) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<Finding> {
     let measured = measure::everywhere(&["sweep_500", "sweep_5000"])?;
     let rows =
         measured.contenders.iter().map(|one| Ok((one.kernel.clone(), costs(&one.read("costs")?)?)));
-    Ok(render(&rows.collect::<Result<Vec<_>>>()?, &measured.conditions))
+    let rows: Vec<_> = rows.collect::<Result<_>>()?;
+    let text = render(&rows, &measured.conditions);
+    let figures = rows.iter().flat_map(|(kernel, costs)| costs.figures(kernel)).collect();
+    Ok(Finding { conditions: measured.conditions, text, figures })
+}
+
+impl Costs {
+    fn figures(&self, kernel: &str) -> [Figure; 3] {
+        let figure = |what, micros| {
+            Figure::ms(format!("{kernel}, {} cgroups, {what}", self.cgroups), micros)
+        };
+        [
+            figure("sweep", self.sweep).main_if(true),
+            figure("files opened", self.opened),
+            figure("files kept open", self.kept),
+        ]
+    }
 }
 
 fn costs(text: &str) -> Result<Costs> {
@@ -76,7 +93,10 @@ mod tests {
     fn what_a_guest_left_becomes_a_row_with_ratios() {
         let left =
             "program sweep_kfuncs\nfiles 9\ncgroups 500\nsweep 1000\nopened 25300\nkept 9000\n";
-        let text = render(&[("7".into(), costs(left).unwrap())], "here");
+        let costs_of_7 = costs(left).unwrap();
+        let sweep = Figure::ms("7, 500 cgroups, sweep", 1000).main_if(true);
+        assert_eq!(costs_of_7.figures("7")[0], sweep);
+        let text = render(&[("7".into(), costs_of_7)], "here");
         let row = "| 7 | 500 | `sweep_kfuncs` | 1.0 ms | 9 | 25.3 ms (25.3 ×) | 9.0 ms (9.0 ×) |";
         assert!(text.contains(row), "{text}");
         assert!(costs("program x\n").is_err());

@@ -1,5 +1,6 @@
 //! What ebb and its peers cost while nothing happens: the guest measures (`vm-tests/src/bench`), here it becomes a table.
 use super::measure::{self, Measurement};
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 
@@ -16,8 +17,9 @@ struct Usage {
 ///
 /// # Errors
 /// When one could not be measured.
-pub(crate) fn run(names: &[String]) -> Result<String> {
+pub(crate) fn run(names: &[String]) -> Result<Finding> {
     let measured = measure::all("idle", names)?;
+    let mut figures = Vec::new();
     let mut text = format!(
         "## While nothing happens\n\n\
          Conditions: {}; guest with 2 CPUs and 1536 MiB; 500 cgroups with a sleeping process each; memory far from every threshold.\n\
@@ -26,9 +28,11 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
         measured.conditions
     );
     for contender in &measured.contenders {
-        writeln!(text, "{}", row(contender.name.as_str(), usage(contender)?))?;
+        let usage = usage(contender)?;
+        writeln!(text, "{}", row(&contender.name, usage))?;
+        figures.extend(usage.figures(&contender.name));
     }
-    Ok(text)
+    Ok(Finding { conditions: measured.conditions, text, figures })
 }
 
 fn usage(measured: &Measurement) -> Result<Usage> {
@@ -43,16 +47,33 @@ fn usage(measured: &Measurement) -> Result<Usage> {
     }
 }
 
+impl Usage {
+    /// Of one core in percent, wake-ups a second, MiB resident.
+    fn each(self) -> [f64; 3] {
+        let wall = self.wall_ns as f64;
+        [
+            100.0 * self.cpu_ns as f64 / wall,
+            self.wakes as f64 / (wall / 1e9),
+            self.resident_kib as f64 / 1024.0,
+        ]
+    }
+
+    fn figures(self, who: &str) -> [Figure; 3] {
+        let [core, wakes, resident] = self.each();
+        let figure = |what: &str, unit, value| {
+            Figure::lower(format!("{who}, {what}"), unit, value).main_if(who == "ebb")
+        };
+        [
+            figure("of one core", "%", core),
+            figure("wake-ups", "/s", wakes),
+            figure("resident", "MiB", resident),
+        ]
+    }
+}
+
 fn row(name: &str, usage: Usage) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
-    let (wall, cpu, wakes, resident) =
-        (usage.wall_ns as f64, usage.cpu_ns as f64, usage.wakes as f64, usage.resident_kib as f64);
-    format!(
-        "| {name} | {:.2} % | {:.2} | {:.1} MiB |",
-        100.0 * cpu / wall,
-        wakes / (wall / 1e9),
-        resident / 1024.0
-    )
+    let [core, wakes, resident] = usage.each();
+    format!("| {name} | {core:.2} % | {wakes:.2} | {resident:.1} MiB |")
 }
 
 #[cfg(test)]
@@ -68,5 +89,8 @@ mod tests {
             resident_kib: 12_800,
         };
         assert_eq!(row("ebb", usage), "| ebb | 0.50 % | 2.00 | 12.5 MiB |");
+        let [core, wakes, _] = usage.figures("ebb");
+        assert_eq!(core, Figure::lower("ebb, of one core", "%", 0.5).main_if(true));
+        assert_eq!(wakes, Figure::lower("ebb, wake-ups", "/s", 2.0).main_if(true));
     }
 }

@@ -26,7 +26,7 @@ mod images;
 mod kernel;
 mod matrix;
 mod measure;
-mod payload;
+pub(crate) mod payload;
 mod qemu;
 mod summary;
 mod userland;

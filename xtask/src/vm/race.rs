@@ -3,6 +3,7 @@
 //! The guest measures (`vm-tests/src/bench`); here the runs become percentiles and the percentiles a table.
 use super::figures::{ms, percentile};
 use super::measure::{self, Measurement};
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 
@@ -32,10 +33,12 @@ struct Contender {
 ///
 /// # Errors
 /// When a contender could not be measured at all; one that loses every run is a result.
-pub(crate) fn run(names: &[String]) -> Result<String> {
+pub(crate) fn run(names: &[String]) -> Result<Finding> {
     let measured = measure::all("race", names)?;
     let contenders = measured.contenders.iter().map(contender).collect::<Result<Vec<_>>>()?;
-    render(&contenders, &measured.conditions)
+    let figures = contenders.iter().flat_map(|c| c.runs.figures(&c.name, c.name == "ebb"));
+    let (figures, text) = (figures.collect(), render(&contenders, &measured.conditions)?);
+    Ok(Finding { conditions: measured.conditions, text, figures })
 }
 
 /// Runs the race of an agent that is watched in every second run; says under which conditions, and what came of those alone and of those watched.
@@ -86,6 +89,22 @@ impl Runs {
         let cells = [of(kill), of(back), of(waited)].concat();
         format!("{} | {}", cells.join(" | "), lost.len())
     }
+
+    /// The same as numbers. Where every run was lost, there are no times.
+    pub(crate) fn figures(&self, who: &str, is_main: bool) -> Vec<Figure> {
+        let Self { kill, back, waited, lost } = self;
+        let mut figures = Vec::new();
+        for (until, times) in
+            [("to SIGKILL", kill), ("to memory back", back), ("others waited", waited)]
+        {
+            for percent in [50, 99] {
+                let name = format!("{who}, {until} p{percent}");
+                figures.extend(percentile(times, percent).map(|micros| Figure::ms(name, micros)));
+            }
+        }
+        figures.push(Figure::lower(format!("{who}, lost"), "runs", lost.len() as f64));
+        figures.into_iter().map(|figure| figure.main_if(is_main)).collect()
+    }
 }
 
 fn render(contenders: &[Contender], conditions: &str) -> Result<String> {
@@ -130,6 +149,15 @@ mod tests {
     fn without_times_there_is_a_dash() {
         assert_eq!(shown(&[1550], 99), "1.5 ms");
         assert_eq!(shown(&[], 50), "–");
+    }
+
+    #[test]
+    fn runs_become_percentiles_and_their_losses_a_number() {
+        let runs = Runs::parse("won 1500 2500 900\nlost why\n").unwrap();
+        let figures = runs.figures("ebb", true);
+        assert_eq!(figures[0], Figure::ms("ebb, to SIGKILL p50", 1500).main_if(true));
+        assert_eq!(figures[6], Figure::lower("ebb, lost", "runs", 1.0).main_if(true));
+        assert_eq!(Runs::parse("lost why\n").unwrap().figures("ebb", true).len(), 1);
     }
 
     #[test]

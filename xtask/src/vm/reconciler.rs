@@ -1,6 +1,7 @@
 //! How soon new and changed cgroups have their values, on each kernel, for `cargo xtask bench`.
 use super::figures::{ms, percentile};
 use super::measure;
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 
@@ -21,7 +22,7 @@ struct Times {
 ///
 /// # Errors
 /// When it could not be measured.
-pub(crate) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<Finding> {
     let measured = measure::everywhere(&["reconciler_times"])?;
     let mut rows = Vec::new();
     for one in &measured.contenders {
@@ -34,7 +35,25 @@ pub(crate) fn run() -> Result<String> {
         };
         rows.push((one.kernel.clone(), times));
     }
-    render(&rows, &measured.conditions)
+    let text = render(&rows, &measured.conditions)?;
+    let figures = rows.iter().flat_map(|(kernel, times)| times.figures(kernel)).collect();
+    Ok(Finding { conditions: measured.conditions, text, figures })
+}
+
+impl Times {
+    fn figures(&self, kernel: &str) -> Vec<Figure> {
+        let Self { making, born, repaired, noticed } = self;
+        let all = [("mkdir", making), ("new", born), ("changed", repaired), ("noticed", noticed)];
+        let mut figures = Vec::new();
+        for (what, times) in all {
+            for (percent, is_main) in [(50, false), (99, true), (100, false)] {
+                let name = format!("{kernel}, {what} p{percent}");
+                let figure = |micros| Figure::ms(name, micros).main_if(is_main);
+                figures.extend(percentile(times, percent).map(figure));
+            }
+        }
+        figures
+    }
 }
 
 fn micros(text: &str) -> Result<Vec<u64>> {
@@ -73,6 +92,8 @@ mod tests {
         let times = |from: u64| (from..from + 100).map(|n| n * 1000).collect();
         let all =
             Times { making: times(1), born: times(1), repaired: times(101), noticed: times(201) };
+        let p99 = Figure::ms("7, mkdir p99", 99_000).main_if(true);
+        assert!(all.figures("7").contains(&p99), "{:?}", all.figures("7"));
         let rows = [("7".to_owned(), all)];
         let text = render(&rows, "here").unwrap();
         let row = "| 7 | 50.0 ms | 99.0 ms | 100.0 ms | 50.0 ms | 99.0 ms | 100.0 ms | 150.0 ms | 199.0 ms | 200.0 ms | 250.0 ms | 299.0 ms | 300.0 ms |";

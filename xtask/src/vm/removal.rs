@@ -1,18 +1,40 @@
 //! From a container's end to the end of its removal, for `cargo xtask bench`, on a real containerd.
 use super::figures::{ms, percentile};
 use super::measure;
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result};
 
 /// Measure, and return the section of `docs/benchmarks.md`.
 ///
 /// # Errors
 /// When it could not be measured.
-pub(crate) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<Finding> {
     let measured = measure::all("removal", &[])?;
     let ebb = measured.contenders.first().context("nothing was measured")?;
     let text = ebb.read("times")?;
     let times = text.lines().map(exit).collect::<Result<Vec<_>>>()?;
-    render(&times, &measured.conditions, ebb.read("containerd")?.trim())
+    let containerd = ebb.read("containerd")?;
+    let text = render(&times, &measured.conditions, containerd.trim())?;
+    let conditions = format!("{}, containerd {}", measured.conditions, containerd.trim());
+    Ok(Finding { conditions, text, figures: figures(&times) })
+}
+
+fn figures(exits: &[(u64, u64)]) -> Vec<Figure> {
+    let sorted = |of: fn(&(u64, u64)) -> u64| {
+        let mut times: Vec<u64> = exits.iter().map(of).collect();
+        times.sort_unstable();
+        times
+    };
+    let removed = sorted(|(removed, _)| *removed);
+    let after = sorted(|(removed, cleared)| removed.saturating_sub(*cleared));
+    let mut figures = Vec::new();
+    for (what, times) in [("removed", removed), ("removed once containerd lists its end", after)] {
+        for percent in [50, 99, 100] {
+            let figure = |micros| Figure::ms(format!("{what}, p{percent}"), micros);
+            figures.extend(percentile(&times, percent).map(|p| figure(p).main_if(percent < 100)));
+        }
+    }
+    figures
 }
 
 /// Microseconds until the removal, and until containerd had cleared away what ended.
@@ -61,6 +83,8 @@ mod tests {
         let text = render(&exits, "here", "1.7").unwrap();
         assert!(text.contains("| ebb | 50.0 ms | 99.0 ms | 100.0 ms |"), "{text}");
         assert!(text.contains("| and from there on | 5.0 ms | 9.9 ms | 10.0 ms |"), "{text}");
+        let after = Figure::ms("removed once containerd lists its end, p99", 9900).main_if(true);
+        assert!(figures(&exits).contains(&after), "{:?}", figures(&exits));
         assert_eq!(exit("1250 900").unwrap(), (1250, 900));
         assert!(exit("1250").is_err());
         assert!(render(&[], "here", "1.7").is_err());

@@ -1,6 +1,7 @@
 //! The reflex beside user space, and what every program costs, on each kernel: the guest measures (`vm-tests/src/bench/{reflex,programs}.rs`), here it becomes two tables.
 use super::figures::{ms, percentile, tenths};
 use super::measure;
+use crate::bench::figure::{Figure, Finding};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,6 +9,16 @@ use std::fmt::Write as _;
 /// The measurements, by name.
 const SHOTS: &str = "reflex_beside_user_space";
 const PROGRAMS: &str = "programs_costs";
+
+/// How ebb is, as the guest and as people say it.
+const CONDITIONS: [(&str, &str); 3] = [
+    ("idle", "well"),
+    ("without-memory", "without memory"),
+    ("without-processor", "without processor"),
+];
+
+/// Who ends the leak, likewise.
+const WAYS: [(&str, &str); 2] = [("user-space", "user space"), ("reflex", "reflex")];
 
 /// What was measured on each kernel, in the order of the matrix.
 #[derive(Debug, Default)]
@@ -28,7 +39,7 @@ type Shot = (Key, u64, String);
 ///
 /// # Errors
 /// When one could not be measured.
-pub(crate) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<Finding> {
     let measured = measure::everywhere(&[SHOTS, PROGRAMS])?;
     let mut found = Found::default();
     for one in &measured.contenders {
@@ -39,7 +50,38 @@ pub(crate) fn run() -> Result<String> {
         }
     }
     ensure!(!found.programs.is_empty(), "nothing was measured");
-    Ok(render(&found, &measured.conditions))
+    let (text, figures) = (render(&found, &measured.conditions), found.figures());
+    Ok(Finding { conditions: measured.conditions, text, figures })
+}
+
+impl Found {
+    /// Percentiles of the shots, what each program costs, and the share of a core.
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (kernel, shots) in &self.shots {
+            for ((condition, name), (way, by)) in
+                CONDITIONS.iter().flat_map(|of| WAYS.iter().map(move |way| (of, way)))
+            {
+                let times = Times::of(shots, condition, way);
+                for percent in [50, 99] {
+                    let name = format!("{kernel}, ebb is {name}, {by} p{percent}");
+                    let is_main = *way == "reflex" && percent == 99;
+                    let figure = |micros| Figure::ms(name, micros).main_if(is_main);
+                    figures.extend(percentile(&times.micros, percent).map(figure));
+                }
+            }
+        }
+        for (kernel, programs) in &self.programs {
+            figures.extend(programs.iter().map(|(name, value)| match name.as_str() {
+                "share" => {
+                    let name = format!("{kernel}, all programs, of one core");
+                    Figure::lower(name, "%", *value as f64 / 1e4).main_if(true)
+                }
+                name => Figure::lower(format!("{kernel}, {name}"), "ns", *value as f64),
+            }));
+        }
+        figures
+    }
 }
 
 fn shots(text: &str) -> Result<Vec<Shot>> {
@@ -82,11 +124,7 @@ fn render(found: &Found, conditions: &str) -> String {
          | kernel | ebb is | user space p50 | p99 | OOM killer | reflex p50 | p99 | OOM killer | ratio of p99 |\n|---|---|---|---|---|---|---|---|---|\n"
     );
     for (kernel, shots) in &found.shots {
-        for (condition, name) in [
-            ("idle", "well"),
-            ("without-memory", "without memory"),
-            ("without-processor", "without processor"),
-        ] {
+        for (condition, name) in CONDITIONS {
             let user = Times::of(shots, condition, "user-space");
             let reflex = Times::of(shots, condition, "reflex");
             // Writing to a string cannot fail.
@@ -154,6 +192,10 @@ mod tests {
             shots: vec![("7".into(), shots(left).unwrap())],
             programs: vec![("7".into(), programs("fork 10 250\nshare 4321 0\n").unwrap())],
         };
+        let figures = found.figures();
+        let well = Figure::ms("7, ebb is well, reflex p99", 400).main_if(true);
+        assert!(figures.contains(&well), "{figures:?}");
+        assert!(figures.contains(&Figure::lower("7, fork", "ns", 250.0)), "{figures:?}");
         let text = render(&found, "here");
         let row = "| 7 | well | 4.0 ms | 9.0 ms | 1 | 0.4 ms | 0.4 ms | 0 | 22.5 × |";
         assert!(text.contains(row), "{text}");
