@@ -11,6 +11,7 @@ mod fleet;
 mod graph;
 mod host;
 mod inventory;
+mod native;
 mod observers;
 
 /// Options of `cargo xtask bench`.
@@ -40,6 +41,8 @@ enum Section {
     Race,
     /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
     Idle,
+    /// This host: from a crossed threshold to the kill of a dry run, with hogs of several speeds, and what looking costs.
+    Native,
     /// This host and a guest: what it costs ebb to be scraped and watched, on a calm node and in the race.
     Observers,
     /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = [
         Section::Race,
         Section::Idle,
+        Section::Native,
         Section::Observers,
         Section::Kernel,
         Section::Reflex,
@@ -82,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (name, text) = match section {
             Section::Race => ("race", vm::race::run(&args.only)?),
             Section::Idle => ("idle", vm::idle::run(&args.only)?),
+            Section::Native => ("native", native::run()?),
             Section::Observers => ("observers", observers::run()?),
             Section::Kernel => ("kernel", vm::costs::run()?),
             Section::Reflex => ("reflex", vm::shots::run()?),
