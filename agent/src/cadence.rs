@@ -8,10 +8,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Between two looks while headroom shrinks.
-pub const SHORTEST: Duration = Duration::from_micros(500);
+pub const SHORTEST: Duration = Duration::from_micros(250);
 
-/// Between two looks close to a threshold while nothing shrinks.
+/// Between two looks close to a threshold while nothing shrinks, where nothing takes much within that.
 const STEADY: Duration = Duration::from_millis(25);
+
+/// The same of memory, of which a hog takes hundreds of MiB in that time. At 50 µs a look it is 1 % of a core, for a node that rests within 40 MiB a processor of its threshold.
+const STEADY_MEMORY: Duration = Duration::from_millis(5);
+
+/// Bytes of memory a second that one processor faults in and clears: 1 to 2 GiB in small pages, up to 10 in huge ones.
+const TAKEN_BY_A_PROCESSOR: u64 = 8 << 30;
+
+/// What all of them are assumed to take: beyond it they wait for one another and for the memory, and what is left when so many may take it is more than a few GiB.
+const TAKEN_AT_MOST: u64 = 32 << 30;
 
 /// Between two looks when a threshold is far away.
 pub const LONGEST: Duration = Duration::from_secs(10);
@@ -32,6 +41,8 @@ pub struct Cadence {
     assumed_per_second: u64,
     /// A fall slower than this is noise, in units a second.
     noise_per_second: u64,
+    /// Between two looks close to a threshold while nothing shrinks.
+    steady: Duration,
     /// At least [`APART`] from one another, oldest first.
     remembered: VecDeque<(Boot, u64)>,
     before: Option<(Boot, u64)>,
@@ -39,9 +50,15 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// For bytes of memory. Two GiB a second is what one processor can fault in and clear.
+    /// For bytes of memory, on a machine of one processor until [`Self::taken_by`] says otherwise.
     #[must_use]
     pub fn memory() -> Self {
+        Self { steady: STEADY_MEMORY, ..Self::new(TAKEN_BY_A_PROCESSOR, 4 << 20) }
+    }
+
+    /// For bytes of swap. Two GiB a second is what reclaim compresses, and more than a disk takes.
+    #[must_use]
+    pub fn swap() -> Self {
         Self::new(2 << 30, 4 << 20)
     }
 
@@ -65,7 +82,14 @@ impl Cadence {
 
     fn new(assumed_per_second: u64, noise_per_second: u64) -> Self {
         let remembered = VecDeque::with_capacity(REMEMBERED);
-        Self { assumed_per_second, noise_per_second, remembered, before: None, latest: None }
+        let (before, latest, steady) = (None, None, STEADY);
+        Self { assumed_per_second, noise_per_second, steady, remembered, before, latest }
+    }
+
+    /// Takes in how many processors may take memory at once.
+    pub fn taken_by(&mut self, processors: u64) {
+        let taken = TAKEN_BY_A_PROCESSOR.saturating_mul(processors.max(1));
+        self.assumed_per_second = taken.min(TAKEN_AT_MOST);
     }
 
     /// Takes in what is available at `at`.
@@ -106,7 +130,7 @@ impl Cadence {
     pub fn wait(&self, headroom: u64) -> Duration {
         let rate = self.fall_per_second();
         let pessimistic = rate.saturating_mul(2).max(self.assumed_per_second);
-        let shortest = if rate > 0 { SHORTEST } else { STEADY };
+        let shortest = if rate > 0 { SHORTEST } else { self.steady };
         seconds(headroom, pessimistic).clamp(shortest, LONGEST)
     }
 
@@ -145,16 +169,46 @@ mod tests {
     #[test]
     fn far_from_the_threshold_it_hardly_ever_looks() {
         let mut cadence = Cadence::memory();
-        cadence.observe(at_ms(0), 64 << 30);
-        assert_eq!(cadence.wait(63 << 30), LONGEST);
+        cadence.observe(at_ms(0), 128 << 30);
+        assert_eq!(cadence.wait(100 << 30), LONGEST);
     }
 
     #[test]
     fn the_wait_shortens_with_the_headroom_even_when_nothing_falls_yet() {
         let mut cadence = Cadence::memory();
         cadence.observe(at_ms(0), 1 << 30);
-        assert_eq!(cadence.wait(1 << 30), Duration::from_millis(500));
-        assert_eq!(cadence.wait(1), STEADY);
+        assert_eq!(cadence.wait(1 << 30), Duration::from_millis(125));
+        assert_eq!(cadence.wait(1), STEADY_MEMORY);
+        let mut pids = Cadence::pids();
+        pids.observe(at_ms(0), 10_000);
+        assert_eq!(pids.wait(10_000), Duration::from_millis(500));
+        assert_eq!(pids.wait(1), STEADY);
+    }
+
+    #[test]
+    fn the_more_processors_there_are_the_sooner_it_is_looked_at_up_to_a_bound() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 64 << 30);
+        let mut wait = |processors| {
+            cadence.taken_by(processors);
+            cadence.wait(16 << 30)
+        };
+        assert_eq!(wait(0), wait(1));
+        assert_eq!([wait(1), wait(2)], [2000, 1000].map(Duration::from_millis));
+        assert_eq!([wait(4), wait(1024)], [Duration::from_millis(500); 2]);
+    }
+
+    #[test]
+    fn a_hog_on_every_processor_is_seen_long_before_it_is_through() {
+        // Two processors that take 4 GiB/s each. They begin right after a look at a calm node, and half of the way is left at the next.
+        for headroom in [96, 128, 1024, 8192].map(|mib| mib * MIB) {
+            let mut cadence = Cadence::memory();
+            cadence.taken_by(2);
+            cadence.observe(at_ms(0), headroom);
+            let wait = u64::try_from(cadence.wait(headroom).as_micros()).unwrap();
+            let taken = (8 << 30) * wait / 1_000_000;
+            assert!(taken <= headroom / 2, "{taken} of {headroom} in {wait} µs");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The nice value of threads that the agent can do without.
@@ -42,6 +43,8 @@ pub fn spawn_beside(
     std::thread::Builder::new().name(name.into()).spawn(move || {
         // SAFETY: setpriority takes integers; 0 is this thread. A kernel that refuses leaves it as it is.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND) };
+        // Nor has it the short turns of its maker.
+        let _ = schedule(0, libc::SCHED_OTHER, 0);
         let done = contain(|| {
             panic_if_asked(name);
             work();
@@ -103,7 +106,10 @@ pub fn precede(thread: i32, is_first: bool) -> io::Result<()> {
     if is_first {
         schedule(thread, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, Turn::Loop as i32)
     } else {
-        schedule(thread, libc::SCHED_OTHER, 0)
+        schedule(thread, libc::SCHED_OTHER, 0)?;
+        // They were those of the policy before. Where they are refused it waits as others do.
+        let _ = take_short_turns(thread);
+        Ok(())
     }
 }
 
@@ -125,6 +131,36 @@ pub(crate) fn leave_half(thread: i32) -> Option<CpuSet> {
 /// Keeps a thread to these processors; returns whether the kernel does so.
 pub(crate) fn keep_to(thread: i32, processors: &CpuSet) -> bool {
     sched_setaffinity(Pid::from_raw(thread), processors).is_ok()
+}
+
+/// How long one turn of ebb's is in the kernel's fair schedule: the shortest that it grants.
+const TURN: Duration = Duration::from_micros(100);
+
+/// Asks for short turns for a thread and those that it starts from then on, in exchange for which they come soon: who wakes goes before who has longer ones. 0 is the calling thread.
+///
+/// A nice value alone does not do that. It counts only among those of the same cgroup, or session, and whoever is running keeps the processor for milliseconds.
+/// It takes no privilege; kernels before 6.12 do not listen.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn take_short_turns(thread: i32) -> io::Result<()> {
+    let who = libc::id_t::try_from(thread).unwrap_or(0);
+    // SAFETY: getpriority takes integers. What it returns for an error is a nice value too, which the call below then refuses or grants.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, who) };
+    let runtime = u64::try_from(TURN.as_nanos()).unwrap_or(u64::MAX);
+    let attr = libc::sched_attr {
+        size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
+        sched_policy: u32::try_from(libc::SCHED_OTHER).unwrap_or(0),
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: runtime,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as `size` says, all of which are there, and keeps none of them.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attr, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Gives a thread a policy with its priority, which is 0 for all that are not real-time; 0 is the calling thread.

@@ -22,6 +22,7 @@ mod fleet;
 mod graph;
 mod host;
 mod inventory;
+mod native;
 mod observers;
 mod rebuild;
 mod runs;
@@ -70,6 +71,8 @@ enum Section {
     Race,
     /// Guests: what ebb costs while nothing happens, beside earlyoom and nohang.
     Idle,
+    /// This host: from a crossed threshold to the kill of a dry run, with hogs of several speeds, and what looking costs.
+    Native,
     /// This host and a guest: what it costs ebb to be scraped and watched, on a calm node and in the race.
     Observers,
     /// Guests: a sweep over the cgroup tree beside the same values from files, on each kernel.
@@ -130,6 +133,7 @@ impl Section {
         match self {
             Self::Race => vm::race::run(&args.only),
             Self::Idle => vm::idle::run(&args.only),
+            Self::Native => native::run(),
             Self::Observers => observers::run(),
             Self::Kernel => vm::costs::run(),
             Self::Reflex => vm::shots::run(),
@@ -158,6 +162,7 @@ impl Section {
                 bench("ebb-tests", "observers")?;
                 Payload::build(Arch::Amd64).map(drop)
             }
+            Self::Native => bench("ebb-tests", "native"),
             Self::Inventory => bench("ebb-tests", "inventory"),
             Self::Cascade => bench("ebb-cluster-tests", "cascade"),
             Self::Fleet => bench("ebb-cluster-tests", "fleet"),

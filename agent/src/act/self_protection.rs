@@ -2,7 +2,7 @@
 //!
 //! Each measure is its own; one that is refused is reported and costs only itself.
 
-use crate::threads::Turn;
+use crate::threads::{Turn, take_short_turns};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use std::path::Path;
@@ -80,7 +80,10 @@ fn lock_memory() -> Result<(), String> {
 fn raise_priority() -> std::io::Result<()> {
     // SAFETY: setpriority takes integers and touches no memory of ours.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    let raised = if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    // Whatever became of the priority; who does not get them waits as others do.
+    let _ = take_short_turns(0);
+    raised
 }
 
 /// To all that may be had: each workload that is followed takes a few.

@@ -146,6 +146,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,

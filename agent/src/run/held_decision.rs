@@ -31,18 +31,25 @@ pub(super) struct HeldDecision {
     decision: Option<Decision>,
 }
 
+impl HeldDecision {
+    /// Whether it needs not be made again at `at`, with so much time left: it has just been made, or will be young at the crossing, and to make it again would delay the look that finds that.
+    fn will_do(&self, at: Boot, left: Duration) -> bool {
+        let age = at.since(self.at);
+        age < AGAIN.max(self.took * SHARE) || age + left < YOUNG
+    }
+}
+
 impl Agent {
     /// Decides as if available memory had just crossed its hard threshold, if that is about to happen, and has the victim held.
     pub(super) fn decide_ahead(&mut self, at: Boot) {
         let ahead = self.watches.iter().find_map(hard_threshold_ahead);
         let is_quiet =
             !self.state.has_terminations() && self.watches.iter().all(|w| w.episode.is_none());
-        let Some((threshold, also)) = ahead.filter(|_| is_quiet) else {
+        let Some((threshold, also, left)) = ahead.filter(|_| is_quiet) else {
             self.ahead = None;
             return;
         };
-        let is_due = |ahead: &HeldDecision| at.since(ahead.at) >= AGAIN.max(ahead.took * SHARE);
-        if !self.ahead.as_ref().is_none_or(is_due) {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.will_do(at, left)) {
             return;
         }
         self.ahead = None;
@@ -102,10 +109,11 @@ impl Agent {
     }
 }
 
-/// The hard threshold of available memory with its second condition, when it will be met any moment.
-fn hard_threshold_ahead(watch: &Watch) -> Option<(u64, Option<Also>)> {
+/// The hard threshold of available memory with its second condition and the time left, when it will be met any moment.
+fn hard_threshold_ahead(watch: &Watch) -> Option<(u64, Option<Also>, Duration)> {
     let is_meant = watch.signal == Signal::MemoryAvailable && watch.is_imminent();
-    watch.hard().filter(|_| is_meant).map(|hard| (hard, watch.also()))
+    let hard = watch.hard().filter(|_| is_meant)?;
+    Some((hard, watch.also(), watch.time_left(hard)?))
 }
 
 /// The first to go, when that is by a hard threshold of memory.
@@ -114,4 +122,21 @@ fn ended_at_once(plan: &Plan) -> Option<&Evict> {
     let first = plan.evictions().next()?;
     let is_hard = first.strength == Some(Strength::Hard);
     (handled.signal == Signal::MemoryAvailable && is_hard).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_is_made_again_when_it_would_be_old_at_the_crossing_and_not_right_before_it() {
+        let ms = Duration::from_millis;
+        let held = |took| HeldDecision { at: Boot(0), took: ms(took), decision: None };
+        let will_do = |held: HeldDecision, age, left| held.will_do(Boot(0).plus(ms(age)), ms(left));
+        assert!(will_do(held(1), 14, 100), "it has just been made");
+        assert!(!will_do(held(1), 15, 100), "it would be old");
+        assert!(will_do(held(1), 39, 0) && will_do(held(1), 20, 19), "it is young at the crossing");
+        assert!(!will_do(held(1), 20, 20) && !will_do(held(1), 40, 0));
+        assert!(will_do(held(10), 49, 100), "making it takes no more than its share");
+    }
 }

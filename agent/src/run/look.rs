@@ -4,6 +4,7 @@ use super::runtime::RuntimeWatch;
 use super::watch::{Finding, Watch};
 use super::{Agent, BACKSTOP};
 use crate::clock::Boot;
+use crate::sense::node::processors;
 use crate::state::Depth;
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ impl Agent {
     pub(super) fn read_workloads(&mut self, at: Boot, depth: Depth) {
         if let Err(error) = self.state.sample(at, depth) {
             tracing::warn!(%error, root = %self.roots.cgroup.display(), "workloads could not be read");
+        }
+        // Not while time counts: processors come and go rarely.
+        if depth != Depth::Memory {
+            let processors = processors();
+            self.watches.iter_mut().for_each(|watch| watch.count_processors(processors));
         }
     }
 

@@ -85,12 +85,19 @@ impl Watch {
         ];
         let mut watches = vec![
             Self::new(Signal::MemoryAvailable, Cadence::memory()),
-            Self::new(Signal::SwapAvailable, Cadence::memory()),
+            Self::new(Signal::SwapAvailable, Cadence::swap()),
             Self::new(Signal::MemoryWithSwapAvailable, Cadence::memory()),
             Self::new(Signal::PidAvailable, Cadence::pids()),
         ];
         watches.extend(on_disk.into_iter().map(|(signal, cadence)| Self::new(signal, cadence)));
         watches
+    }
+
+    /// Takes in how many processors there are to take memory.
+    pub(super) fn count_processors(&mut self, processors: u64) {
+        if matches!(self.signal, Signal::MemoryAvailable | Signal::MemoryWithSwapAvailable) {
+            self.cadence.taken_by(processors);
+        }
     }
 
     /// Whether it can run out within milliseconds; disk takes longer, and looking at it may block.
@@ -327,7 +334,7 @@ mod tests {
         assert_eq!(both.observe(at(0), Some(10 * MIB), Some(900 * MIB)), Finding::Clear);
         assert!(!both.is_below(), "swap is free");
         let wait = both.wait().unwrap();
-        assert!(wait > Duration::from_millis(400), "850 MiB of swap left: {wait:?}");
+        assert!(wait > Duration::from_millis(100), "850 MiB of swap left: {wait:?}");
         assert_eq!(both.observe(at(10_000), Some(10 * MIB), Some(60 * MIB)), Finding::Near);
         assert_eq!(both.observe(at(20_000), Some(500 * MIB), Some(0)), Finding::Clear);
         let crossed = both.observe(at(20_010), Some(99 * MIB), Some(49 * MIB));

@@ -6,6 +6,7 @@ use super::meminfo::MemInfo;
 use super::psi::Stall;
 use super::zram::ZramSensor;
 use crate::clock::Boot;
+use nix::unistd::{SysconfVar, sysconf};
 use std::io;
 
 /// One reading of the node.
@@ -115,6 +116,13 @@ impl NodeSensor {
     }
 }
 
+/// Processors that are online; one where that is not told.
+#[must_use]
+pub fn processors() -> u64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|online| u64::try_from(online).ok()).unwrap_or(1)
+}
+
 /// The number of threads in `/proc/loadavg`: the part behind the slash of its fourth field.
 fn parse_tasks(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
@@ -177,6 +185,7 @@ mod tests {
     fn the_real_node_can_be_read() {
         let reading = NodeSensor::open(&Roots::default()).unwrap().read().unwrap();
         assert!(reading.memory.available.unwrap() <= reading.memory.total);
+        assert!(processors() > 0);
         assert!(reading.tasks.unwrap() > 0 && reading.task_limit.unwrap() > 0);
     }
 }

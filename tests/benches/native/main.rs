@@ -1,0 +1,447 @@
+//! How long the way through user space is on this machine, from a crossed threshold to the look that sees it, to the decision and to what a dry run does in place of the kill; and what looking costs while nothing happens.
+//!
+//! The threshold is some hundred MiB below what is available, and a [`hog`] crosses it. Every run has an agent of its own, without
+//! BPF and in a dry run, so nobody is ended and nothing is left of one run in the next.
+//!
+//! Prints a line of numbers for each case. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
+mod hog;
+
+use ebb_tests::fake_node::{FakeNode, PATIENCE};
+use hog::{Crossing, FLOOR, MIB, MOST, PAST};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs of each case.
+const RUNS: usize = 60;
+/// Rates in MiB/s; 0 is as fast as it can.
+const RATES: [u64; 4] = [1024, 2048, 4096, 0];
+/// What is left above the threshold when a hog begins, in turn.
+const HEADROOMS: [u64; 3] = [128 * MIB, 256 * MIB, 512 * MIB];
+/// The hog begins after one part or another of this time, so that it meets the agent at every moment of its waits.
+const PHASES: Duration = Duration::from_millis(400);
+/// The golden section: its multiples, less their whole parts, are spread evenly however many there are.
+const GOLDEN: f64 = 0.618_033_988_749_895;
+/// An agent that has not acted by then has lost the run.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+/// A hog that was not given a processor for longer than this just when it crossed the threshold cannot tell when that was.
+const KNOWN_TO: u64 = 1_500_000;
+/// Others use this machine too: what they take must not cross the threshold in the hog's place, nor keep it from a processor then.
+const TRIES: usize = 20;
+
+/// What is left above a threshold of 100 MiB while nothing happens, in MiB.
+const IDLE: [u64; 5] = [256, 1024, 2048, 4096, 8192];
+const IDLE_THRESHOLD: u64 = 100;
+const IDLE_CGROUPS: usize = 20;
+/// What an agent does at its start is over then.
+const SETTLING: Duration = Duration::from_secs(15);
+const WATCHED: Duration = Duration::from_secs(60);
+
+/// The moments in the log of the agent, which its records have by the millisecond only.
+const LOG: &str = "warn,ebb_agent::run::episodes=debug";
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    /// MiB a second; 0 is as fast as it can.
+    rate: u64,
+    threads: usize,
+    /// Whether another process keeps a processor busy.
+    is_beside_busy: bool,
+}
+
+/// Nanoseconds from the crossing on.
+#[derive(Clone, Copy)]
+struct Timed {
+    crossing: Crossing,
+    seen: u64,
+    decided: u64,
+    acted: u64,
+    /// Whom to end was decided before the crossing was seen.
+    is_ahead: bool,
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["hog", rate, threads] => {
+            be_another_service();
+            hog::main(number(rate) * MIB, usize::try_from(number(threads)).expect("threads"));
+        }
+        ["burn"] => {
+            be_another_service();
+            burn();
+        }
+        // As `cargo test --benches` calls it, there is nothing to be measured.
+        args if args.contains(&"--bench") => bench(args),
+        _ => {}
+    }
+}
+
+fn bench(args: &[&str]) {
+    let of = |name: &str| {
+        let name = name.to_owned();
+        args.windows(2).filter(move |pair| pair[0] == name).map(|pair| pair[1].to_owned())
+    };
+    let mut programs: Vec<PathBuf> = of("--ebb").map(PathBuf::from).collect();
+    if programs.is_empty() {
+        programs.push(ebb_tests::program::build(true).expect("ebb is built"));
+    }
+    let runs = of("--runs").next().map_or(RUNS, |n| usize::try_from(number(&n)).expect("runs"));
+    let meminfo = File::open("/proc/meminfo").expect("what is available");
+    let most = HEADROOMS.iter().max().expect("headrooms") + PAST + MOST as u64;
+    assert!(hog::available(&meminfo) > FLOOR + most, "too little memory for this is available");
+    touch_once();
+    for case in cases() {
+        let busy = case.is_beside_busy.then(|| Talking::start(&["burn"]));
+        let mut timed: Vec<Vec<Timed>> = programs.iter().map(|_| Vec::new()).collect();
+        let mut lost = vec![0; programs.len()];
+        for n in 0..runs {
+            for (program, ebb) in programs.iter().enumerate() {
+                match run(ebb, case, n, &meminfo) {
+                    Some(run) => timed[program].push(run),
+                    None => lost[program] += 1,
+                }
+            }
+        }
+        drop(busy);
+        for (program, timed) in timed.iter().enumerate() {
+            println!("{}", row(program, case, timed, lost[program]));
+        }
+    }
+    for (program, ebb) in programs.iter().enumerate() {
+        for (headroom, used, wakes) in idle(ebb) {
+            println!("idle {program} {headroom} {used} {wakes}");
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let one = RATES.map(|rate| (rate, 1));
+    let all = (cores > 1).then_some((0, cores));
+    let hogs: Vec<_> = one.into_iter().chain(all).collect();
+    let beside = |is_beside_busy| {
+        hogs.clone().into_iter().map(move |(rate, threads)| Case { rate, threads, is_beside_busy })
+    };
+    beside(false).chain(beside(true)).collect()
+}
+
+/// Has the host of a virtual machine give it the memory that is used here, so that taking it is as fast in the first run as in the last.
+fn touch_once() {
+    for _ in 0..2 {
+        let mut hog = Talking::start(&["hog", "0", "1"]);
+        hog.wait_for("ready");
+        hog.say("0");
+        hog.answer(PATIENCE);
+    }
+}
+
+/// One crossing with an agent of its own; `None` when it did not act.
+fn run(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Option<Timed> {
+    for _ in 0..TRIES {
+        match attempt(ebb, case, n, meminfo) {
+            Attempt::Timed(timed) => return Some(timed),
+            Attempt::Lost => return None,
+            Attempt::Spoiled(why) => eprintln!("again: {why}"),
+        }
+    }
+    panic!("{TRIES} times others used this machine too much");
+}
+
+enum Attempt {
+    Timed(Timed),
+    Lost,
+    Spoiled(&'static str),
+}
+
+fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Attempt {
+    let dir = tempfile::tempdir().expect("a directory");
+    let headroom = HEADROOMS[n % HEADROOMS.len()];
+    let (rate, threads) = (case.rate.to_string(), case.threads.to_string());
+    let mut hog = Talking::start(&["hog", &rate, &threads]);
+    hog.wait_for("ready");
+    let threshold = hog::available(meminfo).saturating_sub(headroom);
+    let mut agent = Agent::start(ebb, dir.path(), threshold);
+    agent.wait("started");
+    #[expect(clippy::cast_precision_loss, reason = "a few runs")]
+    thread::sleep(PHASES.mul_f64((n as f64 * GOLDEN).fract()));
+    let left = hog::available(meminfo).saturating_sub(threshold);
+    if left < headroom / 2 || left > headroom * 2 {
+        return Attempt::Spoiled("the headroom is another");
+    }
+    let began = hog::boot_ns();
+    hog.say(&threshold.to_string());
+    let Some(crossing) = Crossing::parse(&hog.answer(PATIENCE)) else {
+        return Attempt::Spoiled("the hog has not crossed the threshold once");
+    };
+    if crossing.gap > KNOWN_TO {
+        return Attempt::Spoiled("the hog got no processor at the crossing");
+    }
+    if !agent.has_evicted() {
+        return Attempt::Lost;
+    }
+    drop(hog);
+    let (crossed, log) = (agent.first("thresholdCrossed"), agent.end());
+    // On the agent's own scale moments are counted from the crossing as it estimates it.
+    let Some(estimated) = log.iter().find_map(|line| crossed_at(line)) else {
+        return Attempt::Lost;
+    };
+    let after = |ms: &Value| estimated + ns(ms);
+    let seen = after(&crossed["seenAfterMs"]);
+    if estimated < began {
+        return Attempt::Spoiled("it was crossed before the hog began");
+    }
+    let decided = after(&agent.first("decided")["afterMs"]);
+    let acted = after(&agent.first("evicted")["afterMs"]);
+    let from = |at: u64| at.saturating_sub(crossing.at);
+    let is_ahead = decided < seen;
+    let decided = decided.max(seen);
+    let (seen, decided, acted) = (from(seen), from(decided), from(acted));
+    Attempt::Timed(Timed { crossing, seen, decided, acted, is_ahead })
+}
+
+fn ns(ms: &Value) -> u64 {
+    let ms = ms.as_f64().expect("milliseconds");
+    u64::try_from(Duration::from_secs_f64(ms / 1000.0).as_nanos()).expect("no more than 64 bits")
+}
+
+/// The moment of a crossing, as the log tells it.
+fn crossed_at(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("crossed_ns=")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// `run PROGRAM RATE THREADS BUSY RUNS`, then the rate in fact in MiB/s, how many were decided ahead, how many were lost, and in nanoseconds the longest gap about a crossing, the mean of a reading, and p50 and p99 to each moment.
+fn row(program: usize, case: Case, timed: &[Timed], lost: usize) -> String {
+    let sorted = |of: &dyn Fn(&Timed) -> u64| {
+        let mut all: Vec<u64> = timed.iter().map(of).collect();
+        all.sort_unstable();
+        all
+    };
+    let part = |all: &[u64], hundredths: usize| {
+        let place = (all.len() * hundredths).div_ceil(100).saturating_sub(1);
+        all.get(place).copied().unwrap_or(0)
+    };
+    let rate = part(&sorted(&|run| run.crossing.rate), 50) / MIB;
+    let ahead = timed.iter().filter(|run| run.is_ahead).count();
+    let gap = part(&sorted(&|run| run.crossing.gap), 100);
+    let reading = part(&sorted(&|run| run.crossing.reading), 50);
+    let moments: [&dyn Fn(&Timed) -> u64; 3] =
+        [&|run| run.seen, &|run| run.decided, &|run| run.acted];
+    let times: Vec<String> = moments
+        .into_iter()
+        .map(|of| {
+            let all = sorted(of);
+            format!("{} {}", part(&all, 50), part(&all, 99))
+        })
+        .collect();
+    let Case { rate: asked, threads, is_beside_busy } = case;
+    format!(
+        "run {program} {asked} {threads} {} {} {rate} {ahead} {lost} {gap} {reading} {}",
+        u8::from(is_beside_busy),
+        timed.len() + lost,
+        times.join(" ")
+    )
+}
+
+/// Another process of this program, that is told and tells lines and ends with its input.
+struct Talking {
+    /// Closed before the process is waited for.
+    input: Option<ChildStdin>,
+    output: Receiver<String>,
+    _process: Running,
+}
+
+impl Talking {
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("this program again");
+        let output = lines(process.stdout.take().expect("its output"));
+        Self { input: process.stdin.take(), output, _process: Running(process) }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("its input");
+        writeln!(input, "{line}").expect("it listens");
+    }
+
+    fn answer(&mut self, within: Duration) -> String {
+        self.output.recv_timeout(within).expect("an answer")
+    }
+
+    fn wait_for(&mut self, line: &str) {
+        assert_eq!(self.answer(PATIENCE), line);
+    }
+}
+
+impl Drop for Talking {
+    fn drop(&mut self) {
+        self.input = None;
+        // It has ended, and its memory is back, once its output is closed.
+        while self.output.recv_timeout(PATIENCE).is_ok() {}
+    }
+}
+
+fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+/// An agent at work on this machine, in a dry run.
+struct Agent {
+    process: Running,
+    records: Receiver<String>,
+    log: Receiver<String>,
+    seen: Vec<Value>,
+}
+
+impl Agent {
+    fn start(ebb: &Path, dir: &Path, threshold: u64) -> Self {
+        let config = dir.join("ebb.yaml");
+        let text = format!(
+            "evictionHard:\n  memory.available: \"{threshold}\"\nebb:\n  memoryAvailable: memAvailable\n"
+        );
+        fs::write(&config, text).expect("a configuration");
+        let mut command = Command::new(ebb);
+        command.args(["run", "--leave-out", "all", "--output", "json", "--config"]).arg(&config);
+        // No runtime of this host is found.
+        command.arg("--host-root").arg(dir).arg("--state").arg(dir.join("state"));
+        command.env("RUST_LOG", LOG).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("the agent starts");
+        let records = lines(process.stdout.take().expect("its records"));
+        let log = lines(process.stderr.take().expect("its log"));
+        Self { process: Running(process), records, log, seen: Vec::new() }
+    }
+
+    /// Waits for a record of that kind, for as long as it takes.
+    fn wait(&mut self, event: &str) {
+        assert!(self.has_told(event, PATIENCE), "no {event} among {:#?}", self.seen);
+    }
+
+    fn has_evicted(&mut self) -> bool {
+        self.has_told("evicted", LOST_AFTER)
+    }
+
+    fn has_told(&mut self, event: &str, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        while let Ok(line) =
+            self.records.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.seen.push(serde_json::from_str(&line).expect("a record"));
+            if self.seen.last().is_some_and(|record| record["event"] == event) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The first record of that kind.
+    fn first(&self, event: &str) -> Value {
+        let first = self.seen.iter().find(|record| record["event"] == event);
+        first.unwrap_or_else(|| panic!("no {event} among {:#?}", self.seen)).clone()
+    }
+
+    /// Ends it; returns what it logged.
+    fn end(&mut self) -> Vec<String> {
+        self.process.0.kill().expect("it is there");
+        self.log.iter().collect()
+    }
+}
+
+/// Between services the kernel divides processors as it does between sessions, where nice values of one say nothing to the other.
+fn be_another_service() {
+    nix::unistd::setsid().expect("a session of its own");
+}
+
+/// Keeps one processor busy until the end of the input.
+fn burn() {
+    thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// What `ebb` uses on a calm node with one headroom or another, all at the same time: MiB, nanoseconds of a second on a processor, and how often it slept in a minute.
+fn idle(ebb: &Path) -> Vec<(u64, u64, u64)> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = dir.path().join("ebb.yaml");
+    let text = format!(
+        "evictionHard:\n  memory.available: {IDLE_THRESHOLD}Mi\nebb:\n  memoryAvailable: memAvailable\n"
+    );
+    fs::write(&config, text).expect("a configuration");
+    let agents: Vec<(u64, FakeNode, Running)> = IDLE
+        .into_iter()
+        .map(|headroom| {
+            let mut node = FakeNode::new();
+            for n in 0..IDLE_CGROUPS {
+                node.add(&format!("work.slice/sleeper-{n}.service"), 3);
+            }
+            let available = (IDLE_THRESHOLD + headroom) * 1024;
+            let meminfo = format!(
+                "MemTotal: {} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\n",
+                16 << 20
+            );
+            fs::write(node.proc().join("meminfo"), meminfo).expect("a meminfo");
+            let mut command = Command::new(ebb);
+            command.args(["run", "--leave-out", "all", "--output", "json", "--proc-root"]);
+            command.arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
+            command.arg("--host-root").arg(node.proc()).arg("--state").arg(node.state());
+            command.arg("--config").arg(&config).stdout(Stdio::null());
+            (headroom, node, Running(command.spawn().expect("the agent starts")))
+        })
+        .collect();
+    thread::sleep(SETTLING);
+    let before: Vec<[u64; 2]> = agents.iter().map(|(.., agent)| used(&agent.0)).collect();
+    let at = Instant::now();
+    thread::sleep(WATCHED);
+    let seconds = at.elapsed().as_secs();
+    let used = |((headroom, _, agent), [ns, slept]): (&(u64, FakeNode, Running), [u64; 2])| {
+        let [ns_now, slept_now] = used(&agent.0);
+        (*headroom, (ns_now - ns) / seconds, (slept_now - slept) * 60 / seconds)
+    };
+    agents.iter().zip(before).map(used).collect()
+}
+
+/// Nanoseconds that the threads of a process were on a processor, and how often they slept.
+fn used(process: &Child) -> [u64; 2] {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
+    let of = |task: std::io::Result<fs::DirEntry>| -> Option<[u64; 2]> {
+        let task = task.ok()?.path();
+        let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        Some([schedstat.split(' ').next()?.parse().ok()?, slept?.trim().parse().ok()?])
+    };
+    tasks.filter_map(of).fold([0, 0], |[ns, slept], [n, s]| [ns + n, slept + s])
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
+}

@@ -1,0 +1,179 @@
+//! How long the way through user space is on this host: a benchmark (`tests/benches/native`) measures it; here its numbers become tables.
+use super::criterion::cargo_bench;
+use super::figure::{Figure, Finding};
+use super::host::conditions;
+use crate::sh;
+use anyhow::{Context, Result, bail, ensure};
+use std::fmt::Write as _;
+
+/// Measure, and return the section of `docs/benchmarks.md`.
+///
+/// # Errors
+/// When it could not be measured.
+pub(super) fn run() -> Result<Finding> {
+    let measured = Measured::parse(&sh::read(&mut cargo_bench("ebb-tests", "native"))?)?;
+    let conditions = conditions()?;
+    let text = render(&conditions, &measured);
+    Ok(Finding { conditions, text, figures: measured.figures() })
+}
+
+/// What the benchmark says.
+struct Measured {
+    cases: Vec<Case>,
+    /// MiB that are left, nanoseconds of a processor in a second, waits in a minute.
+    idle: Vec<(u64, u64, u64)>,
+}
+
+impl Measured {
+    fn parse(text: &str) -> Result<Self> {
+        let (mut cases, mut idle) = (Vec::new(), Vec::new());
+        for line in text.lines() {
+            let Some((kind, numbers)) = line.split_once(' ') else { continue };
+            let numbers = numbers.split(' ').map(str::parse).collect::<Result<Vec<u64>, _>>();
+            let numbers = numbers.with_context(|| format!("not numbers: {line}"))?;
+            match (kind, numbers.as_slice()) {
+                ("run", numbers) => cases.push(Case::parse(numbers)?),
+                ("idle", &[_, headroom, used, wakes]) => idle.push((headroom, used, wakes)),
+                _ => bail!("the benchmark says {line:?}"),
+            }
+        }
+        ensure!(!cases.is_empty() && !idle.is_empty(), "the benchmark says {text:?}");
+        Ok(Self { cases, idle })
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures: Vec<Figure> = self.cases.iter().flat_map(Case::figures).collect();
+        for (headroom, used, _) in &self.idle {
+            let name = format!("idle with {} left, of one core", mib(*headroom));
+            figures.push(Figure::lower(name, "%", *used as f64 / 1e7));
+        }
+        figures
+    }
+}
+
+/// What the benchmark says of one case; times are in nanoseconds.
+struct Case {
+    runs: u64,
+    rate: String,
+    is_beside_busy: bool,
+    in_fact: u64,
+    ahead: u64,
+    lost: u64,
+    gap: u64,
+    reading: u64,
+    times: [u64; 6],
+}
+
+impl Case {
+    fn parse(numbers: &[u64]) -> Result<Self> {
+        let &[_, rate, threads, busy, runs, in_fact, ahead, lost, gap, reading, ref times @ ..] =
+            numbers
+        else {
+            bail!("too few numbers: {numbers:?}");
+        };
+        let rate = match (rate, threads) {
+            (0, 1) => "as fast as it can".to_owned(),
+            (0, threads) => format!("as fast as {threads} threads can"),
+            (rate, _) => format!("{} GiB/s", rate / 1024),
+        };
+        let times = times.try_into().with_context(|| format!("not six times: {times:?}"))?;
+        let is_beside_busy = busy > 0;
+        Ok(Self { runs, rate, is_beside_busy, in_fact, ahead, lost, gap, reading, times })
+    }
+
+    fn beside(&self) -> &'static str {
+        if self.is_beside_busy { "a busy core" } else { "nothing" }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let [.., p50, p99] = self.times;
+        let figure = |what: &str, ns: u64| {
+            let name = format!("acted {what}, {} beside {}", self.rate, self.beside());
+            Figure::ms(name, ns / 1000).main_if(!self.is_beside_busy)
+        };
+        vec![figure("p50", p50), figure("p99", p99)]
+    }
+
+    fn row(&self) -> String {
+        let beside = self.beside();
+        let mut row = format!("| {} | {} | {beside} |", self.rate, mib(self.in_fact));
+        for time in self.times {
+            let _ = write!(row, " {} |", ms(time));
+        }
+        let _ = write!(row, " {} | {} |", self.ahead, self.lost);
+        row
+    }
+}
+
+fn render(here: &str, measured: &Measured) -> String {
+    let Measured { cases, idle } = measured;
+    let most = |of: fn(&Case) -> u64| cases.iter().map(of).max().unwrap_or(0);
+    let rows: Vec<String> = cases.iter().map(Case::row).collect();
+    let calm: Vec<String> = idle
+        .iter()
+        .map(|(headroom, used, wakes)| {
+            format!("| {} | {} | {wakes} |", mib(*headroom), percent(*used))
+        })
+        .collect();
+    format!(
+        "## From a crossed threshold to the kill, natively\n\n\
+         Conditions: {here}. `ebb run` in a dry run, without BPF, whose loop is therefore never real-time. The workloads are the processes of this host (the memory controller is on cgroup v1). {} runs of each case, each with an agent of its own.\n\
+         The threshold is 128, 256 or 512 MiB below what is available, and a hog, in a session of its own as another service is, goes 512 MiB past it without a pause; at 1 GiB/s in small pages, else in huge ones, without which one thread is not that fast. It begins at another moment of ebb's waits in every run.\n\
+         The hog itself reads `MemAvailable` right before each piece that it touches, so nothing samples beside it: a reading takes it {}. The crossing is its last reading that was not below: at most {} early, and never late. A run in which others used the machine too much to tell is repeated.\n\
+         Seen is the look that finds the threshold crossed; decided is when it is known whom to end; acted is where an agent that enforces has killed. In brackets behind the rate: what it was in fact, by the median.\n\n\
+         | the hog takes | in fact | beside it | seen p50 | p99 | decided p50 | p99 | acted p50 | p99 | decided ahead | lost |\n|---|---|---|---|---|---|---|---|---|---|---|\n{}\n\n\
+         What looking costs while nothing happens, by what is left above the threshold: processor time of all of ebb's threads over a minute (`schedstat`), on nodes made of files with 20 cgroups.\n\n\
+         | left | of one core | waits a minute |\n|---|---|---|\n{}\n",
+        most(|case| case.runs),
+        us(most(|case| case.reading)),
+        us(most(|case| case.gap)),
+        rows.join("\n"),
+        calm.join("\n"),
+    )
+}
+
+fn mib(mib: u64) -> String {
+    if mib < 1024 {
+        format!("{mib} MiB")
+    } else {
+        format!("{}.{} GiB", mib / 1024, mib % 1024 * 10 / 1024)
+    }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{}.{:02} ms", ns / 1_000_000, ns % 1_000_000 / 10_000)
+}
+
+fn us(ns: u64) -> String {
+    format!("{} µs", ns / 1000)
+}
+
+/// Nanoseconds of a second as a part of it, cut off.
+fn percent(nanos: u64) -> String {
+    format!("{}.{:03} %", nanos / 10_000_000, nanos % 10_000_000 / 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_benchmark_prints_becomes_two_tables() {
+        let measured = "run 0 4096 1 0 60 4011 59 1 520000 2900 310000 820000 330000 840000 410000 990000\n\
+                        run 0 0 2 1 60 9000 60 0 300000 2000 1 2 3 4 5 6000000\n\
+                        idle 0 2048 123456 300\n";
+        let measured = Measured::parse(measured).unwrap();
+        let text = render("here", &measured);
+        assert!(
+            text.contains("| 4 GiB/s | 3.9 GiB | nothing | 0.31 ms | 0.82 ms | 0.33 ms | 0.84 ms | 0.41 ms | 0.99 ms | 59 | 1 |\n"),
+            "{text}"
+        );
+        assert!(text.contains("| as fast as 2 threads can | 8.7 GiB | a busy core |"), "{text}");
+        assert!(text.contains("| 2.0 GiB | 0.012 % | 300 |\n"), "{text}");
+        assert!(text.contains("at most 520 µs early") && text.contains(" 60 runs of"), "{text}");
+        assert!(Measured::parse("run 1 2 3\n").is_err() && Measured::parse("").is_err());
+        let figures = measured.figures();
+        let acted = Figure::ms("acted p99, 4 GiB/s beside nothing", 990).main_if(true);
+        assert!(figures.contains(&acted), "{figures:?}");
+    }
+}
