@@ -6,6 +6,7 @@
 //!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
 //! Until its deadline a termination counts as memory that is coming back, so nothing more is chosen for the same need.
+//! Once the node is no longer short, that need is met: for the next one it counts with what it holds still.
 //! What terminates is the cgroups that were killed, never a pod's UID: what its kubelet starts under the same UID is a candidate at once.
 //! In a dry run nothing terminates: the would-be victim counts with what it holds now, for as long as it runs.
 //! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
@@ -60,8 +61,10 @@ pub struct Termination {
     pub signal: Option<Signal>,
     /// What it had been chosen for before, when it was chosen for that: its end is awaited there too.
     pub earlier: Vec<Signal>,
-    /// What its end should free, in the unit of the signal.
+    /// What its end should free, in the unit of the signal; once that need was met, what is left of it.
     pub expected_free: Option<u64>,
+    /// It was killed for want of memory, and since then there was enough.
+    met: bool,
     /// It was seen to have missed its deadline, or could not be ended at all.
     pub stuck: bool,
     /// Nothing was done: a dry run.
@@ -130,6 +133,7 @@ impl Terminations {
             signal,
             earlier,
             expected_free,
+            met: false,
             stuck: false,
             pretended: false,
             told: !grace.is_zero() || resumes.is_some(),
@@ -152,6 +156,14 @@ impl Terminations {
             termination.stuck = false;
             termination.deadline = at.plus(KILLED_COUNTS_FOR);
             termination.left = None;
+        }
+    }
+
+    /// Notes that available memory is above its threshold. Who was killed for want of it gives back from now on what it holds still, and no more: one of its processes may hang for as long as it likes, and what the others held is back.
+    pub fn note_memory_is_back(&mut self) {
+        let killed = self.all.iter_mut().filter(|d| d.kill_at.is_none() && !d.pretended);
+        for termination in killed.filter(|d| d.signal == Some(Signal::MemoryAvailable)) {
+            termination.met = true;
         }
     }
 
@@ -259,6 +271,8 @@ impl Terminations {
     }
 
     /// Looks which have gone since, and which have just missed their deadline; both are returned once.
+    ///
+    /// Before the node is read: what is given back in between counts twice, rather than not at all.
     pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Termination>, Vec<Termination>) {
         let (gone, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
@@ -273,6 +287,10 @@ impl Terminations {
         }
         let mut stuck = Vec::new();
         for termination in self.all.iter_mut().filter(|d| !d.pretended) {
+            if termination.met {
+                let known = [termination.expected_free, termination.held()];
+                termination.expected_free = known.into_iter().flatten().min();
+            }
             if termination.left.is_none() {
                 termination.left = Left::of(&termination.target);
                 if !termination.stuck && termination.left.is_some() && now > termination.deadline {
@@ -612,6 +630,23 @@ mod tests {
         let (gone, stuck) = terminations.look(Path::new("/proc"), Boot::now());
         assert_eq!((gone.len(), stuck.len()), (1, 0));
         assert!(terminations.is_empty());
+    }
+
+    /// One of its processes hangs and holds a byte; the others held six.
+    #[test]
+    fn for_the_next_need_a_termination_counts_with_what_it_holds_still() {
+        let (dir, target) = cgroup(1);
+        fs::write(dir.path().join("memory.current"), "1\n").unwrap();
+        let mut terminations = Terminations::default();
+        terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
+        let clock = Clock::of_process();
+        let expected = |terminations: &mut Terminations| {
+            terminations.look(Path::new("/proc"), Boot::now());
+            of(terminations, &clock).unwrap().expected_free
+        };
+        assert_eq!(expected(&mut terminations), Some(7), "free pages may be counted late");
+        terminations.note_memory_is_back();
+        assert_eq!(expected(&mut terminations), Some(1));
     }
 
     #[test]
