@@ -1,6 +1,8 @@
 //! What the node as a whole says about its memory.
 use anyhow::{Context, Result};
+use nix::unistd::Pid;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A field of /proc/meminfo, in bytes.
 pub(crate) fn meminfo(field: &str) -> Result<u64> {
@@ -20,4 +22,16 @@ pub(crate) fn vmstat(field: &str) -> Result<u64> {
 /// The kernel's release.
 pub(crate) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// Names of a process's threads that wait in a function of the kernel and hear no signal, or only one that ends them.
+pub(crate) fn threads_stuck_in(process: Pid, function: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let read = |dir: &Path, name| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let is_stuck = |dir: &PathBuf| {
+        let waits = read(dir, "stat").rsplit(") ").next().is_some_and(|rest| rest.starts_with('D'));
+        waits && read(dir, "stack").contains(function)
+    };
+    let stuck = threads.map(|thread| thread.path()).filter(is_stuck);
+    stuck.map(|dir| read(&dir, "comm").trim().to_owned()).collect()
 }

@@ -3,8 +3,8 @@ use crate::bench::{self, idle, observers, race};
 use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
-    memory_pressure, packages, pressure, privileges, programs, reflex, runtime, runtime_pods,
-    service, soft_eviction, steps, storms, swap, sweep,
+    memory_lock, memory_pressure, packages, pressure, privileges, programs, reflex, runtime,
+    runtime_pods, service, soft_eviction, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -89,6 +89,12 @@ pub(crate) const TESTS: &[Test] = &[
     test("no_disguise_saves_a_leak", "hostile", 240, hostile::disguises),
     test("a_leak_that_moves_away_from_what_it_took_is_killed", "hostile", 240, hostile::moves),
     test("a_leak_that_never_rests_costs_nobody_elses_life", "hostile", 400, hostile::never_rests),
+    test(
+        "a_victim_whose_memory_lock_hangs_holds_up_no_other_kill",
+        "hostile",
+        240,
+        memory_lock::hangs,
+    ),
     test("the_ninth_process_protects_its_cgroup", "hostile", 120, hostile::ninth),
     test("a_kubelet_is_known_by_its_program", "hostile", 120, hostile::kubelet),
     test("a_kubelet_that_cannot_be_looked_at_lives", "hostile", 120, hostile::kubelet_unread),

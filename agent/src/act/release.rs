@@ -6,7 +6,7 @@
 //!       └──── waits 200 ms at most for a batch ◄───┘
 //! ```
 //! The call waits for the `mmap_lock` of the killed process, which one of its threads may hold for as long as it likes:
-//! one that faults in a page of a FUSE file holds it until the file's owner answers.
+//! one that maps a FUSE file past the page cache holds it until the file's owner has answered for the pages that are being read.
 
 use super::pidfd::PidFd;
 use crate::clock::Boot;

@@ -6,6 +6,7 @@ use super::{Agent, BACKSTOP};
 use crate::clock::Boot;
 use crate::sense::node::processors;
 use crate::state::Depth;
+use ebb_policy::Signal;
 use std::time::Duration;
 
 /// How old what is known of the workloads may be when a decision is made on it.
@@ -101,6 +102,10 @@ impl Agent {
                 }
                 Finding::Below => is_below = true,
             }
+        }
+        let mut of_memory = self.watches.iter().filter(|w| w.signal == Signal::MemoryAvailable);
+        if of_memory.any(Watch::is_above) {
+            self.state.terminations().note_memory_is_back();
         }
         let is_imminent = self.quick_watches().any(Watch::is_imminent);
         if is_imminent {

@@ -229,6 +229,11 @@ impl Watch {
     pub(super) fn is_below(&self) -> bool {
         self.nearest_left().is_some_and(|(left, threshold)| left < threshold)
     }
+
+    /// Whether it is known that no threshold was met when last looked at.
+    pub(super) fn is_above(&self) -> bool {
+        self.nearest_left().is_some_and(|(left, threshold)| left >= threshold)
+    }
 }
 
 /// The second condition of the thresholds on `signal`, as `plan` resolved it.

@@ -6,6 +6,7 @@
 //!                                                              └─ fewer processes or less memory than before: a new deadline
 //! ```
 //! Until its deadline a termination counts as memory that is coming back, so nothing more is chosen for the same need.
+//! Once the node is no longer short, that need is met: for the next one it counts with what it holds still.
 //! What terminates is the cgroups that were killed, never a pod's UID: what its kubelet starts under the same UID is a candidate at once.
 //! In a dry run nothing terminates: the would-be victim counts with what it holds now, for as long as it runs.
 //! One that was chosen for want of task ids is gone when its zombies are: each has its id until its parent has waited for it.
@@ -66,10 +67,12 @@ pub struct Termination {
     pub signal: Option<Signal>,
     /// What it had been chosen for before, when it was chosen for that: its end is awaited there too.
     pub earlier: Vec<Signal>,
-    /// What its end should free, in the unit of the signal.
+    /// What its end should free, in the unit of the signal; once that need was met, what is left of it.
     pub expected_free: Option<u64>,
     /// The decision by which it was chosen.
     pub decision: Option<Time>,
+    /// It was killed for want of memory, and since then there was enough.
+    met: bool,
     /// It was seen to have missed its deadline, or could not be ended at all.
     pub stuck: bool,
     /// Nothing was done: a dry run.
@@ -137,6 +140,7 @@ impl Terminations {
             earlier,
             expected_free,
             decision,
+            met: false,
             stuck: false,
             pretended: false,
             told: !grace.is_zero() || resumes.is_some(),
@@ -159,6 +163,14 @@ impl Terminations {
             termination.stuck = false;
             termination.deadline = at.plus(KILLED_COUNTS_FOR);
             termination.left = None;
+        }
+    }
+
+    /// Notes that available memory is above its threshold. Who was killed for want of it gives back from now on what it holds still, and no more: one of its processes may hang for as long as it likes, and what the others held is back.
+    pub fn note_memory_is_back(&mut self) {
+        let killed = self.all.iter_mut().filter(|d| d.kill_at.is_none() && !d.pretended);
+        for termination in killed.filter(|d| d.signal == Some(Signal::MemoryAvailable)) {
+            termination.met = true;
         }
     }
 
@@ -266,6 +278,8 @@ impl Terminations {
     }
 
     /// Looks which have gone since, and which have just missed their deadline; both are returned once.
+    ///
+    /// Before the node is read: what is given back in between counts twice, rather than not at all.
     pub fn look(&mut self, proc: &Path, now: Boot) -> (Vec<Termination>, Vec<Termination>) {
         let (gone, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.all).into_iter().partition(|d| d.is_gone(proc));
@@ -280,6 +294,10 @@ impl Terminations {
         }
         let mut stuck = Vec::new();
         for termination in self.all.iter_mut().filter(|d| !d.pretended) {
+            if termination.met {
+                let known = [termination.expected_free, termination.held()];
+                termination.expected_free = known.into_iter().flatten().min();
+            }
             if termination.left.is_none() {
                 termination.left = Left::of(&termination.target);
                 if !termination.stuck && termination.left.is_some() && now > termination.deadline {

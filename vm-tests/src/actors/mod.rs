@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+pub(crate) mod fuse;
 mod memory;
 mod processes;
 mod storage;
@@ -102,6 +103,8 @@ pub(crate) fn act_here(words: &[&str]) -> Result<()> {
         ["cacher", mib] => storage::cacher(number(mib)?),
         ["mapper", mib] => storage::mapper(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
+        ["mute", at] => fuse::mute(at),
+        ["holds-its-memory-lock", file] => fuse::holds_its_memory_lock(file),
         ["spin"] => processes::spin(),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),
         _ => bail!("no actor {words:?}"),

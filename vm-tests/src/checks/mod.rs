@@ -17,6 +17,7 @@ pub(crate) mod kubelet;
 pub(crate) mod kubelet_disk;
 pub(crate) mod kubernetes;
 pub(crate) mod leaks;
+pub(crate) mod memory_lock;
 pub(crate) mod memory_pressure;
 pub(crate) mod packages;
 pub(crate) mod pressure;

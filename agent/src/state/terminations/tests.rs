@@ -91,6 +91,23 @@ fn a_termination_counts_until_it_is_seen_to_be_gone() {
     assert!(terminations.is_empty());
 }
 
+/// One of its processes hangs and holds a byte; the others held six.
+#[test]
+fn for_the_next_need_a_termination_counts_with_what_it_holds_still() {
+    let (dir, target) = cgroup(1);
+    fs::write(dir.path().join("memory.current"), "1\n").unwrap();
+    let mut terminations = Terminations::default();
+    terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
+    let clock = Clock::of_process();
+    let expected = |terminations: &mut Terminations| {
+        terminations.look(Path::new("/proc"), Boot::now());
+        of(terminations, &clock).unwrap().expected_free
+    };
+    assert_eq!(expected(&mut terminations), Some(7), "free pages may be counted late");
+    terminations.note_memory_is_back();
+    assert_eq!(expected(&mut terminations), Some(1));
+}
+
 #[test]
 fn a_pod_that_has_ended_has_no_memory_to_give_but_counts_until_its_remains_can_be_gone() {
     let (_dir, ended) = cgroup(0);
