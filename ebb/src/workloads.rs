@@ -79,7 +79,7 @@ pub(super) struct Known<'a> {
 /// The lines of a snapshot: candidates in their order, then the others, those with the most memory first.
 pub(super) fn lines(snapshot: &Snapshot, known: &Known<'_>, stalls: &Stalls) -> Vec<Line> {
     let growth: BTreeMap<&WorkloadKey, &Growth> =
-        known.growth.iter().map(|growth| (&growth.workload, growth)).collect();
+        known.growth.iter().map(|growth| (&*growth.workload, growth)).collect();
     let places = places(known);
     let line = |workload: &Workload| {
         let Workload { key, kind, priority, stats, .. } = workload;

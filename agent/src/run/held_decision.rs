@@ -6,7 +6,7 @@
 use super::Agent;
 use super::watch::{Also, Watch};
 use crate::clock::Boot;
-use crate::state::{Depth, Extent};
+use crate::state::{Depth, Extent, UNEXPLAINED};
 use ebb_journal::incident::Decision;
 use ebb_policy::plan::{Evict, Strength};
 use ebb_policy::snapshot::{Observation, Task};
@@ -27,6 +27,9 @@ const SHARE: u32 = 5;
 pub(super) struct HeldDecision {
     at: Boot,
     took: Duration,
+    /// What memory was available then, and what the victim had of it, in bytes; `None` where that is not known.
+    available: Option<u64>,
+    had: Option<u64>,
     /// `None` when nobody would be ended at once.
     decision: Option<Decision>,
 }
@@ -36,6 +39,16 @@ impl HeldDecision {
     fn will_do(&self, at: Boot, left: Duration) -> bool {
         let age = at.since(self.at);
         age < AGAIN.max(self.took * SHARE) || age + left < YOUNG
+    }
+
+    /// Whether the victim, which has so much `now`, has taken what memory has fallen by since. Else it may be somebody who came since, and whom only another reading finds.
+    fn is_explained(&self, available: Option<u64>, now: Option<u64>) -> bool {
+        let (Some(before), Some(available)) = (self.available, available) else { return false };
+        let fall = before.saturating_sub(available);
+        let Some(took) = now.zip(self.had).map(|(now, had)| now.saturating_sub(had)) else {
+            return false;
+        };
+        fall < UNEXPLAINED || took >= fall / 2
     }
 }
 
@@ -77,20 +90,24 @@ impl Agent {
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
         let decision =
             victim.is_some().then_some(Decision { config: None, snapshot, history, plan });
+        let held = victim.clone();
         if let Some(victim) = victim {
             self.dispatcher.hold_ready(victim);
         }
-        self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), decision });
+        let available = self.state.memory_available();
+        let had = held.and_then(|victim| self.state.memory_now(&victim));
+        self.ahead =
+            Some(HeldDecision { at, took: Boot::now().since(at), available, had, decision });
     }
 
     /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.
     pub(super) fn act_on_what_was_decided_ahead(&mut self, n: usize, at: Boot) {
-        let Some(ahead) = self.ahead.take() else { return };
+        let Some(mut ahead) = self.ahead.take() else { return };
         let is_meant = self
             .watches
             .get(n)
             .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
-        let Some(decision) = ahead.decision else { return };
+        let Some(decision) = ahead.decision.take() else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
         // Nor is whoever the watchdog has just killed, or where somebody has moved to: the pass of this look takes that in.
         let is_stale = at.since(ahead.at) > YOUNG
@@ -100,6 +117,11 @@ impl Agent {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };
+        let victim = self.state.target(&evict.workload);
+        let has = victim.and_then(|victim| self.state.memory_now(&victim));
+        if !ahead.is_explained(self.state.memory_available(), has) {
+            return;
+        }
         self.evict(evict, &decision.plan);
         self.history.note_eviction(self.state.clock().time(at));
         self.tell_of_evictions(&[evict], &decision.plan, ahead.at, "decided ahead");
@@ -128,10 +150,30 @@ fn ended_at_once(plan: &Plan) -> Option<&Evict> {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    fn held() -> HeldDecision {
+        let (available, had) = (Some(160 * MIB), Some(300 * MIB));
+        HeldDecision { at: Boot(0), took: Duration::ZERO, available, had, decision: None }
+    }
+
+    #[test]
+    fn what_fell_since_must_have_gone_to_the_victim_or_be_little() {
+        let explained = |available: u64, has: Option<u64>| {
+            held().is_explained(Some(available * MIB), has.map(|has| has * MIB))
+        };
+        assert!(explained(99, Some(361)) && explained(99, Some(340)));
+        assert!(!explained(99, Some(300)), "somebody else has taken 61 MiB");
+        assert!(!explained(99, Some(250)), "nor has one that gets smaller");
+        assert!(explained(150, Some(300)), "10 MiB are nobody's who matters");
+        assert!(!explained(99, None) && !explained(150, None), "it is gone, or nobody knows");
+        assert!(!held().is_explained(None, Some(400 * MIB)));
+    }
+
     #[test]
     fn a_decision_is_made_again_when_it_would_be_old_at_the_crossing_and_not_right_before_it() {
         let ms = Duration::from_millis;
-        let held = |took| HeldDecision { at: Boot(0), took: ms(took), decision: None };
+        let held = |took| HeldDecision { took: ms(took), ..held() };
         let will_do = |held: HeldDecision, age, left| held.will_do(Boot(0).plus(ms(age)), ms(left));
         assert!(will_do(held(1), 14, 100), "it has just been made");
         assert!(!will_do(held(1), 15, 100), "it would be old");

@@ -142,7 +142,13 @@ impl Agent {
             .into_iter()
             .flatten()
             .any(|wake| wake <= at);
-        let is_old = self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
+        // Whoever came since they were read may have taken what is gone. What is dying counts until it is seen to be gone.
+        let is_overtaken = is_below && self.state.is_overtaken() && !self.state.has_terminations();
+        if is_overtaken {
+            self.state.look_for_newcomers();
+        }
+        let is_old =
+            is_overtaken || self.state.sampled().is_none_or(|sampled| at.since(sampled) >= wanted);
         let is_decided = is_old || is_due || is_below || is_resized || is_pressed;
         if is_old || is_decided && self.state.is_outdated(at) {
             self.read_workloads(at, depth);

@@ -26,7 +26,7 @@ mod workloads;
 
 pub use disk::Disk;
 pub use filling::Filling;
-pub use sample::Depth;
+pub use sample::{Depth, UNEXPLAINED};
 pub use snapshot::Extent;
 pub use storage::PodStorage;
 pub use terminations::{Cause, Termination, Terminations};
@@ -95,6 +95,8 @@ pub struct NodeState {
     oom_kills: Vec<OomKill>,
     reading: Option<NodeReading>,
     sampled: Option<Boot>,
+    /// Bytes of memory that were available then.
+    available_then: Option<u64>,
     search: Search,
     direct_reclaims: Option<u64>,
     kswapd_wakes: Option<u64>,
@@ -134,6 +136,7 @@ impl NodeState {
             oom_kills: Vec::new(),
             reading: None,
             sampled: None,
+            available_then: None,
             search: Search::default(),
             direct_reclaims: None,
             kswapd_wakes: None,

@@ -19,6 +19,9 @@ pub(super) const TREE_MAX_AGE: Duration = Duration::from_secs(1);
 
 const TREE_LEAST_AGE: Duration = Duration::from_millis(20);
 
+/// Bytes by which available memory may fall between a reading of workloads and a choice by it: what somebody has taken who came since is less than this.
+pub const UNEXPLAINED: u64 = 16 << 20;
+
 /// How often the tree is read in a row for somebody who moves on.
 const LOOKS_FOR_THE_MOVING: usize = 3;
 
@@ -55,7 +58,22 @@ impl NodeState {
         }
         self.found_protected.retain(|_, (_, at)| now.since(*at) < PROTECTED_FOR);
         self.sampled = Some(now);
+        self.available_then = self.memory_available();
         Ok(())
+    }
+
+    /// Whether available memory has fallen so far since workloads were read that who has taken it need not be among them, however young the reading is.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        let fall = self.available_then.zip(self.memory_available());
+        fall.is_some_and(|(then, now)| then.saturating_sub(now) >= UNEXPLAINED)
+    }
+
+    /// Has the tree read anew with the next sample where no kernel event tells of a newcomer.
+    pub fn look_for_newcomers(&mut self) {
+        if !self.tree_events {
+            self.forget_tree();
+        }
     }
 
     /// Whether nobody is to be chosen by what was read last, however young it is: somebody has left a tree that was handed over, perhaps for another cgroup of it. What it holds is nobody's until workloads are read again, and the next in size would go for it.

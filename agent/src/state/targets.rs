@@ -1,8 +1,10 @@
 //! Who a workload is to whoever acts on it: by cgroup id, by the containers of a pod, by process; and what was found when that was tried last.
 
 use super::NodeState;
+use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::pods::Owner;
+use crate::sense::process::Process;
 use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{CgroupId, ProtectedReason, WorkloadKey};
 use std::path::Path;
@@ -99,6 +101,25 @@ impl NodeState {
     pub fn is_handed_over(&self, target: &Target) -> bool {
         let Target::Cgroup { id, .. } = target else { return false };
         self.cgroups.get(id).is_some_and(|tracked| tracked.is_handed_over)
+    }
+
+    /// Bytes of memory that `target` has now: read anew, for this question alone. `None` where it is gone or that is not told.
+    pub fn memory_now(&mut self, target: &Target) -> Option<u64> {
+        let roots: Vec<&Path> = match target {
+            Target::Process { pid, start } => {
+                let process = Process::read(&self.roots.proc, *pid)?;
+                return (process.id.start_time == *start).then_some(process.rss);
+            }
+            Target::Cgroup { path, .. } => vec![path],
+            Target::Pod { payloads, .. } => payloads.iter().map(|one| one.path.as_path()).collect(),
+        };
+        let is_meant = |tracked: &&mut Tracked| roots.iter().any(|at| tracked.path.starts_with(at));
+        let mut all = None;
+        for tracked in self.cgroups.values_mut().filter(is_meant) {
+            tracked.read_current(&mut self.buffer);
+            all = Some(tracked.current()?.saturating_add(all.unwrap_or(0)));
+        }
+        all
     }
 
     /// The cgroups of the containers of the pod `uid` that run, listed or not.

@@ -128,7 +128,7 @@ pub(super) fn figures(decision: &Decision) -> Vec<Figures<'_>> {
     let Decision { snapshot, history, plan, .. } = decision;
     let victims: BTreeSet<&WorkloadKey> = plan.evictions().map(|evict| &evict.workload).collect();
     let growth: BTreeMap<&WorkloadKey, _> =
-        history.growth.iter().map(|growth| (&growth.workload, growth)).collect();
+        history.growth.iter().map(|growth| (&*growth.workload, growth)).collect();
     let ranked: BTreeMap<&WorkloadKey, &Ranked> =
         plan.ranking.iter().map(|ranked| (&ranked.workload, ranked)).collect();
     let skipped: BTreeMap<&WorkloadKey, String> = plan

@@ -5,7 +5,7 @@ use crate::{
     signal::NodeConditionType,
     snapshot::{FsLayout, KernelCounts, Observation, Workload, WorkloadKey},
 };
-use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, vec::Vec};
+use alloc::{collections::BTreeMap, collections::BTreeSet, string::String, sync::Arc, vec::Vec};
 
 /// What a decision remembers for the next one. The default is that of an agent that has just started.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -248,8 +248,8 @@ pub struct ImageRecord {
     serde(rename_all = "camelCase", deny_unknown_fields)
 )]
 pub struct Growth {
-    /// Who.
-    pub workload: WorkloadKey,
+    /// Who; shared from one history to the next.
+    pub workload: Arc<WorkloadKey>,
     /// When it was last measured.
     pub at: Time,
     /// Memory at that time, bytes.

@@ -122,7 +122,7 @@ impl<'a> Pass<'a, '_> {
         if let Some((threshold, reclaiming)) = continued {
             let seen = reclaiming.observation;
             self.note_age(threshold.signal, seen.observed_at);
-            self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
+            self.evict_workloads(threshold, layout, (seen.available, seen.capacity), None);
             return false;
         }
         let is_in_turn = |threshold: &Threshold| match &disk_wait {
@@ -182,7 +182,7 @@ impl<'a> Pass<'a, '_> {
             let seen = observations.get(&acting.signal);
             self.note_age(acting.signal, seen.and_then(|seen| seen.observed_at));
         }
-        self.end_workloads(threshold, layout, (seen.available, seen.capacity), None);
+        self.evict_workloads(threshold, layout, (seen.available, seen.capacity), None);
         false
     }
 
@@ -350,7 +350,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Ranks what is active and chooses victims.
-    fn end_workloads(
+    fn evict_workloads(
         &mut self,
         threshold: Threshold,
         layout: Option<FsLayout>,
@@ -535,7 +535,7 @@ impl<'a> Pass<'a, '_> {
             && approach.time_left < forecast.grace_period;
         if forecast.enabled && is_due && !self.awaits_an_end() {
             let seen = (approach.available, approach.capacity);
-            self.end_workloads(approach.threshold, layout, seen, Some(&approach));
+            self.evict_workloads(approach.threshold, layout, seen, Some(&approach));
         }
     }
 

@@ -31,11 +31,11 @@ pub(crate) fn explain(growth: &[Growth], notes: &mut Vec<Note>) {
     sufferers.sort_by_key(|of| core::cmp::Reverse(of.stall_rate));
     causes.sort_by_key(|of| core::cmp::Reverse(of.memory_rate));
     notes.extend(sufferers.into_iter().take(NAMED).map(|of| Note::Suffers {
-        workload: of.workload.clone(),
+        workload: (*of.workload).clone(),
         stall_us: of.stall_rate.unwrap_or_default(),
     }));
     notes.extend(causes.into_iter().take(NAMED).map(|of| Note::Causes {
-        workload: of.workload.clone(),
+        workload: (*of.workload).clone(),
         per_second: of.memory_rate.unwrap_or_default(),
         reclaims: of.reclaim_rate.map(|rate| rate / 1000),
     }));
@@ -54,7 +54,7 @@ mod tests {
 
     fn grown(name: &str, memory: i64, stall: i64, own: Option<i64>) -> Growth {
         Growth {
-            workload: WorkloadKey { name: name.into(), ..WorkloadKey::default() },
+            workload: WorkloadKey { name: name.into(), ..WorkloadKey::default() }.into(),
             at: Time(0),
             memory: None,
             memory_rate: Some(memory),

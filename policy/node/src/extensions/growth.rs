@@ -9,7 +9,7 @@ use crate::{
     observe::Observations,
     snapshot::{KernelCounts, MemoryUsage, ProtectedReason, Snapshot, Workload},
 };
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 
 /// Time in which an old rate loses half of its weight, roughly.
 const SMOOTHING: u64 = 2_000;
@@ -85,7 +85,7 @@ impl<'a> Finder<'a> {
     pub(crate) fn find(&mut self, workload: &Workload) -> Option<&'a Growth> {
         let is_of = |growth: &&Growth| match self.whose.get(self.next) {
             Some(known) => core::ptr::eq(*known, workload),
-            None => growth.workload == workload.key,
+            None => *growth.workload == workload.key,
         };
         let here = self.growth.get(self.next).filter(is_of);
         if here.is_some() {
@@ -93,7 +93,7 @@ impl<'a> Finder<'a> {
             return here;
         }
         let key = &workload.key;
-        let place = self.growth.binary_search_by(|growth| growth.workload.cmp(key)).ok()?;
+        let place = self.growth.binary_search_by(|growth| (*growth.workload).cmp(key)).ok()?;
         self.next = place + 1;
         self.growth.get(place)
     }
@@ -105,9 +105,11 @@ fn one(workload: &Workload, taken_at: Time, before: Option<&Growth>) -> Option<G
     let memory = stats.memory.as_ref().and_then(own_memory);
     let processes = stats.process_count;
     let refaults = stats.memory.and_then(|memory| memory.refaults);
-    // Who it is, is written down once: of all this it takes the longest.
+    // Who it is, is written down once, when it is first seen: of all this it takes the longest.
+    let who =
+        || before.map_or_else(|| workload.key.clone().into(), |known| Arc::clone(&known.workload));
     let fresh = |memory_rate, process_rate| Growth {
-        workload: workload.key.clone(),
+        workload: who(),
         at,
         memory,
         memory_rate,
