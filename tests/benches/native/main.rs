@@ -1,7 +1,7 @@
 //! How long the way through user space is on this machine, from a crossed threshold to the look that sees it, to the decision and to what a dry run does in place of the kill; and what looking costs while nothing happens.
 //!
 //! The threshold is some hundred MiB below what is available, and a [`hog`] crosses it. Every run has an agent of its own, without
-//! BPF and in a dry run, so nobody is ended and nothing is left of one run in the next.
+//! BPF and in a dry run, so nobody is killed and nothing is left of one run in the next.
 //!
 //! Prints a line of numbers for each case. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
 mod hog;

@@ -38,7 +38,7 @@ impl Left {
     }
 }
 
-/// The cgroups that are ended with a target.
+/// The cgroups that go with a target.
 pub(super) fn cgroups_of(target: &Target) -> impl Iterator<Item = (u64, &Path)> {
     let (own, payloads) = match target {
         Target::Cgroup { id, path } => (Some((*id, path.as_path())), &[][..]),
@@ -48,7 +48,7 @@ pub(super) fn cgroups_of(target: &Target) -> impl Iterator<Item = (u64, &Path)> 
     own.into_iter().chain(payloads.iter().map(|payload| (payload.id, payload.path.as_path())))
 }
 
-/// Whether all that is ended with `target` is ended with `whole` too.
+/// Whether all that goes with `target` goes with `whole` too.
 pub(super) fn is_part_of(target: &Target, whole: &Target) -> bool {
     match (target, whole) {
         (Target::Process { .. }, _) | (_, Target::Process { .. }) => target == whole,
