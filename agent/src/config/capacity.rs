@@ -1,6 +1,9 @@
 //! A configuration held against the machine that it is read on: what can never be enough there, and what nothing feeds there.
 
-use super::{Config, ConfigErrors, Mistake, line_of, tree};
+use super::{
+    Config, ConfigErrors, Mistake,
+    source::{line_of, tree},
+};
 use ebb_journal::text::amount;
 use ebb_policy::limits::{ConfigError, Threshold};
 use ebb_policy::plan::Strength;

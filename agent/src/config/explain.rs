@@ -1,6 +1,10 @@
 //! What a configuration means in full: every setting in force, also those that no file shows because they were left out.
 
-use super::{Config, Node, Placed, tree};
+use super::{
+    Config,
+    source::tree,
+    tree::{Node, Placed},
+};
 use ebb_policy::Millis;
 use ebb_policy::cgroups::Driver;
 use ebb_policy::cgroups::options::Reservation;

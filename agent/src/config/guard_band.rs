@@ -6,7 +6,7 @@
 //! ```
 //! Pure but for [`Kubelet::load`]. Thresholds on memory want the larger of twice the kubelet's and 2 % of the node; all others must be above the kubelet's.
 
-use super::{Capacities, Config, Mode, kubelet, read};
+use super::{Capacities, Config, Mode, kubelet, source};
 use ebb_journal::{Band, GuardBand};
 use ebb_policy::Signal;
 use ebb_policy::limits::{Limits, RawEviction, Threshold, ThresholdValue};
@@ -36,7 +36,7 @@ impl Kubelet {
     /// Reads a KubeletConfiguration; one that cannot be read is told, and the kubelet's defaults are assumed.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        let limits = read(path).and_then(|text| kubelet::limits(&text));
+        let limits = source::read(path).and_then(|text| kubelet::limits(&text));
         match limits {
             Ok(limits) => Self {
                 file: Some(path.to_owned()),

@@ -1,8 +1,13 @@
 //! A KubeletConfiguration as it is: ebb takes the fields on eviction, garbage collection and cgroups and names the rest.
 use super::{
-    CgroupsDraft, Config, ConfigErrors, Draft, Mistake, Mode, cgroups, eviction, hard_memory,
+    Config, ConfigErrors, Mistake, Mode,
+    cgroups::{self, CgroupsDraft},
+    defaults::hard_memory,
+    draft::Draft,
+    eviction,
+    meant::placed,
     section::{Mistakes, Section},
-    tree,
+    source::tree,
     tree::{Node, Placed},
 };
 use ebb_policy::cgroups::GATES;
@@ -62,7 +67,7 @@ pub(super) fn limits(text: &str) -> Result<Limits, ConfigErrors> {
         Ok(limits) if mistakes.is_empty() => Ok(limits),
         limits => {
             let errors = limits.err().unwrap_or_default();
-            mistakes.extend(errors.into_iter().map(|error| Mistake::placed(&root, error)));
+            mistakes.extend(errors.into_iter().map(|error| placed(&root, error)));
             mistakes.sort();
             Err(ConfigErrors { file: None, mistakes })
         }

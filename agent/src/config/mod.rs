@@ -5,24 +5,27 @@
 //!                     └────────── every mistake on the way is collected and reported together ──────────┘
 //! ```
 //! The fields on eviction, garbage collection and cgroups have the kubelet's names and syntax and stand at the top (`eviction`, `cgroups`);
-//! what is ebb's own stands under `ebb:` (`options`, `cgroups` and this file). `kubelet` reads a KubeletConfiguration as it is.
+//! what is ebb's own stands under `ebb:` (`options`, `cgroups` and `draft`). `kubelet` reads a KubeletConfiguration as it is.
 //! `capacity` holds a configuration against the machine, `guard_band` against the kubelet beside it.
 
 mod capacity;
 mod cgroups;
 mod contract;
 mod defaults;
+mod draft;
 mod error;
 mod eviction;
 mod explain;
 mod guard_band;
 mod hooks;
 mod kubelet;
+mod meant;
 mod memory_pressure;
 mod options;
 mod patterns;
 mod seccomp;
 mod section;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -37,16 +40,11 @@ pub use hooks::BeforeEviction;
 pub use patterns::Patterns;
 pub use seccomp::Seccomp;
 
-use cgroups::CgroupsDraft;
-use defaults::{also_below, defaults, hard_memory, standalone_thresholds};
+use draft::Draft;
 use ebb_journal::GuardBand;
-use ebb_policy::Signal;
-use ebb_policy::limits::{ConfigError, Limits, Options, RawEviction, RawMemoryPressure};
-use globset::Glob;
-use section::{Mistakes, Section, TextMaps};
+use ebb_policy::limits::{Limits, RawEviction};
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -170,28 +168,6 @@ impl Config {
         Reader::default().parse(text)
     }
 
-    fn parse_into(mut config: Draft, text: &str) -> Result<Config, ConfigErrors> {
-        let root = tree(text)?;
-        kubelet::refuse(&root)?;
-        let mistakes = Mistakes::default();
-        let mut top = Section::top(&root, &mistakes);
-        let mut eviction = eviction::read(&mut top);
-        config.cgroups.raw = cgroups::read(&mut top);
-        if let Some(ebb) = top.section("ebb") {
-            config.read(ebb);
-        }
-        top.finish();
-        config.cgroups.raw.eviction_hard_memory = hard_memory(&eviction, config.mode);
-        if eviction.eviction_hard.is_none() && config.mode == Mode::Standalone {
-            eviction.eviction_hard = Some(standalone_thresholds());
-        }
-        eviction.also_below =
-            config.also_below.take().or_else(|| also_below(&eviction, config.mode));
-        eviction.memory_pressure = std::mem::take(&mut config.memory_pressure);
-        eviction.options = Some(config.options.clone().unwrap_or_else(|| config.defaults()));
-        config.finish(eviction, &root, mistakes)
-    }
-
     /// The configuration of a machine without Kubernetes whose operator has said nothing.
     ///
     /// # Panics
@@ -298,7 +274,7 @@ impl Reader {
     /// # Errors
     /// As there.
     pub fn load(self, path: &Path) -> Result<Config, ConfigErrors> {
-        let text = read(path)?;
+        let text = source::read(path)?;
         self.parse(&text).map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
     }
 
@@ -307,7 +283,7 @@ impl Reader {
     /// # Errors
     /// As there.
     pub fn load_kubelet(self, path: &Path) -> Result<Config, ConfigErrors> {
-        let text = read(path)?;
+        let text = source::read(path)?;
         kubelet::parse(self.draft(), &text)
             .map_err(|errors| ConfigErrors { file: Some(path.to_owned()), ..errors })
     }
@@ -317,7 +293,9 @@ impl Reader {
     /// # Errors
     /// As there.
     pub fn parse(self, text: &str) -> Result<Config, ConfigErrors> {
-        Config::parse_into(self.draft(), text)
+        let root = source::tree(text)?;
+        kubelet::refuse(&root)?;
+        self.draft().parse(&root)
     }
 
     fn draft(self) -> Draft {
@@ -325,280 +303,4 @@ impl Reader {
         let mode = if self.has_api_server { Mode::Kubernetes } else { Mode::default() };
         Draft { mode, has_api_server: self.has_api_server, ..Draft::default() }
     }
-}
-
-/// A configuration whose limits are not checked yet.
-#[derive(Default)]
-struct Draft {
-    mode: Mode,
-    enforce: bool,
-    memory_available: MemoryMeasure,
-    patterns: Patterns,
-    contract: Contract,
-    incidents: Option<Incidents>,
-    before_eviction: Option<BeforeEviction>,
-    reflex: Option<Duration>,
-    seccomp: Seccomp,
-    has_api_server: bool,
-    options: Option<Options>,
-    also_below: Option<TextMaps>,
-    memory_pressure: Vec<RawMemoryPressure>,
-    cgroups: CgroupsDraft,
-    unused: Vec<String>,
-    slips: Vec<String>,
-}
-
-impl Draft {
-    /// ebb's options where the text says nothing; what an API server feeds is on where there is one.
-    fn defaults(&self) -> Options {
-        let defaults = defaults(self.mode);
-        let has = self.has_api_server;
-        Options {
-            preferences: has || defaults.preferences,
-            spread_owners: has || defaults.spread_owners,
-            disruption_budgets: has || defaults.disruption_budgets,
-            ..defaults
-        }
-    }
-
-    /// Reads ebb's own section.
-    fn read(&mut self, mut section: Section<'_>) {
-        self.mode = section.choice("mode", &MODES).unwrap_or(self.mode);
-        self.enforce = section.flag("enforce").unwrap_or_default();
-        self.memory_available = section.choice("memoryAvailable", &MEASURES).unwrap_or_default();
-        self.patterns = patterns(&mut section);
-        self.contract = contract::read(&mut section);
-        self.also_below = section.text_maps("alsoBelow");
-        self.memory_pressure = memory_pressure::read(&mut section);
-        self.incidents = section.section("incidents").and_then(incidents);
-        self.before_eviction = section.section("hooks").and_then(hooks::read);
-        let lease = section.duration("reflexLease");
-        let lease = lease.map_or(REFLEX_LEASE, |lease| Duration::from_millis(lease.0));
-        let reflex = section.choice("reflex", &REFLEXES).unwrap_or(Reflex::Disabled);
-        self.reflex = (reflex == Reflex::Enabled).then_some(lease);
-        self.seccomp = section.choice("seccomp", &Seccomp::WORDS).unwrap_or_default();
-        self.options = Some(options::read(&mut section, self.defaults()));
-        if let Some(cgroups) = section.section("cgroups") {
-            self.cgroups.read_own(cgroups);
-        }
-        section.finish();
-    }
-
-    /// Checks the limits and puts everything together, unless there were mistakes.
-    fn finish(
-        mut self,
-        mut eviction: RawEviction,
-        root: &Placed,
-        mistakes: Mistakes,
-    ) -> Result<Config, ConfigErrors> {
-        let mut mistakes = mistakes.into_inner();
-        let place = |error: ConfigError| Mistake::placed(root, error);
-        let limits = Limits::new(&eviction).map_err(|errors| {
-            mistakes.extend(errors.into_iter().map(place));
-        });
-        let raw = &mut self.cgroups.raw;
-        raw.enforce_node_allocatable.clone_from(&eviction.enforce_node_allocatable);
-        let cgroups = ebb_policy::cgroups::Options::new(raw).map_err(|errors| {
-            mistakes.extend(errors.into_iter().map(place));
-        });
-        // What the kubelet lets pass although it can never take effect is refused where no kubelet has to be matched.
-        if let (Ok(limits), Mode::Standalone) = (&limits, self.mode) {
-            mistakes.extend(limits.warnings().iter().cloned().map(place));
-        }
-        mistakes.sort();
-        match (limits, cgroups) {
-            (Ok(limits), Ok(options)) if mistakes.is_empty() => {
-                let Draft {
-                    mode,
-                    enforce,
-                    memory_available,
-                    patterns,
-                    contract,
-                    incidents,
-                    before_eviction,
-                    reflex,
-                    seccomp,
-                    has_api_server,
-                    options: _,
-                    also_below: _,
-                    memory_pressure: _,
-                    cgroups,
-                    unused,
-                    slips,
-                } = self;
-                let rules = limits.memory_pressure().iter();
-                eviction.memory_pressure = rules.map(memory_pressure::written).collect();
-                Ok(Config {
-                    mode,
-                    enforce,
-                    memory_available,
-                    patterns,
-                    contract,
-                    incidents,
-                    before_eviction,
-                    cgroups: cgroups.finish(options),
-                    reflex,
-                    seccomp,
-                    has_api_server,
-                    eviction,
-                    limits,
-                    unused,
-                    slips,
-                    guard_band: None,
-                })
-            }
-            _ => Err(ConfigErrors { file: None, mistakes }),
-        }
-    }
-}
-
-impl Mistake {
-    /// With its line, and the signal that was probably meant.
-    fn placed(root: &Placed, error: ConfigError) -> Self {
-        Self { line: line_of(root, &error.key), error: with_nearest_signal(error) }
-    }
-}
-
-fn patterns(section: &mut Section<'_>) -> Patterns {
-    let mut globs = |key| {
-        let globs = section.texts(key).unwrap_or_default();
-        for glob in &globs {
-            check_glob(section, key, glob);
-        }
-        globs
-    };
-    let (workloads, protected) = (globs("workloads"), globs("protected"));
-    let (prefer, avoid) = (globs("prefer"), globs("avoid"));
-    let mut priorities = Vec::new();
-    for mut rule in section.sections("priorities") {
-        let glob = rule.text("match");
-        let priority = rule.number("priority", "between -2147483648 and 2147483647");
-        if let Some(glob) = &glob {
-            check_glob(&mut rule, "match", glob);
-        }
-        if let (Some(glob), Some(priority)) = (glob, priority) {
-            priorities.push((glob, priority));
-        }
-        rule.finish();
-    }
-    Patterns { workloads, protected, prefer, avoid, priorities }
-}
-
-fn check_glob(section: &mut Section<'_>, key: &'static str, glob: &str) {
-    if let Err(error) = Glob::new(glob)
-        && let Some(place) = section.value(key)
-    {
-        let problem = format!("{glob:?} is not a glob: {}", error.kind());
-        section.refuse(key, place, &problem, "write a path such as \"system.slice/*.service\"");
-    }
-}
-
-fn incidents(mut section: Section<'_>) -> Option<Incidents> {
-    let directory = section.text("directory").map(PathBuf::from);
-    let keep = section.number("keep", "from 0 on").unwrap_or(INCIDENTS_KEPT);
-    section.finish();
-    Some(Incidents { directory: directory?, keep })
-}
-
-fn read(path: &Path) -> Result<String, ConfigErrors> {
-    fs::read_to_string(path).map_err(|error| {
-        let error = ConfigError {
-            key: "the file".to_owned(),
-            value: None,
-            problem: match error.kind() {
-                std::io::ErrorKind::InvalidData => "it is not text in UTF-8".to_owned(),
-                _ => format!("it cannot be read: {error}"),
-            },
-            fix: "name a readable file".to_owned(),
-        };
-        ConfigErrors { file: Some(path.to_owned()), mistakes: vec![Mistake { line: None, error }] }
-    })
-}
-
-/// The text as a tree; a text that is not YAML is a mistake of its own.
-fn tree(text: &str) -> Result<Placed, ConfigErrors> {
-    if text.trim().is_empty() {
-        return Ok(Node::Null.into());
-    }
-    let root = tree::read(text).map_err(|error| {
-        let line = error.location().map(|location| location.line()).filter(|line| *line > 0);
-        let error = ConfigError {
-            key: "the file".to_owned(),
-            value: None,
-            problem: format!("not YAML that can be read: {}", crate::yaml::problem(&error)),
-            fix: "correct the syntax".to_owned(),
-        };
-        ConfigErrors { file: None, mistakes: vec![Mistake { line, error }] }
-    })?;
-    let twice = tree::given_twice(&root).into_iter().map(|(key, first, second)| Mistake {
-        line: (second > 0).then_some(second),
-        error: ConfigError {
-            key,
-            value: None,
-            problem: format!("given twice, first in line {first}"),
-            fix: "keep one of them".to_owned(),
-        },
-    });
-    let mistakes: Vec<Mistake> = twice.collect();
-    if mistakes.is_empty() { Ok(root) } else { Err(ConfigErrors { file: None, mistakes }) }
-}
-
-/// Says which signal was probably meant, where the policy crate only knows that there is none of that name.
-fn with_nearest_signal(error: ConfigError) -> ConfigError {
-    let written = error.key.split_once("[\"").map(|(_, name)| name.trim_end_matches("\"]"));
-    let meant = written.filter(|_| error.problem.starts_with("unknown eviction signal"));
-    let nearest = meant.and_then(|name| {
-        other_name(name).or_else(|| section::nearest(name, Signal::ALL.map(Signal::name)))
-    });
-    match nearest {
-        Some(signal) => {
-            ConfigError { fix: format!("did you mean {signal}? {}", error.fix), ..error }
-        }
-        None => error,
-    }
-}
-
-/// The signal that goes by another name elsewhere, such as `disk.available`.
-fn other_name(written: &str) -> Option<&'static str> {
-    let written = written.to_lowercase();
-    let subject = written.split(['.', '_', '-']).next().unwrap_or_default();
-    let (bytes, inodes) = match subject {
-        "disk" | "fs" | "filesystem" | "rootfs" | "root" | "storage" | "ephemeral" | "inodes"
-        | "inode" => (Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
-        "image" | "images" => (Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
-        "container" | "containers" => (Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree),
-        "swap" | "zram" | "zswap" => (Signal::SwapAvailable, Signal::SwapAvailable),
-        "mem" | "ram" => (Signal::MemoryAvailable, Signal::MemoryAvailable),
-        "pids" | "process" | "processes" | "task" | "tasks" | "threads" => {
-            (Signal::PidAvailable, Signal::PidAvailable)
-        }
-        _ => return None,
-    };
-    Some(if written.contains("inode") { inodes } else { bytes }.name())
-}
-
-/// The line of a key such as `evictionHard["memory.available"]`: that of the entry, else that of its section.
-fn line_of(root: &Placed, key: &str) -> Option<u64> {
-    let (section, entry) = match key.split_once('[') {
-        Some((section, entry)) => (section, Some(entry.trim_matches(['[', ']', '"']))),
-        None => (key, None),
-    };
-    let find = |place: &Placed, key: &str| match &place.node {
-        Node::Map(entries) => {
-            entries.iter().find(|(name, _)| name == key).map(|(_, place)| place.clone())
-        }
-        _ => None,
-    };
-    let section = match section.split_once('.') {
-        Some(("ebb", own)) => find(&find(root, "ebb")?, own)?,
-        _ => find(root, section)?,
-    };
-    // Of `alsoBelow["memory.available"]["swap.available"]` the inner key, else the outer one.
-    let mut line = section.line;
-    let mut place = section;
-    for key in entry.into_iter().flat_map(|entry| entry.split("\"][\"")) {
-        let Some(found) = find(&place, key) else { break };
-        (line, place) = (found.line, found);
-    }
-    Some(line).filter(|line| *line > 0)
 }
