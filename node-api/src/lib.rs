@@ -14,6 +14,7 @@ mod executor;
 mod look;
 mod node;
 mod outbox;
+mod queue;
 mod session;
 mod tell;
 mod words;

@@ -2,6 +2,7 @@
 
 use crate::node::{NodeSeen, NodeWord, States, clear_taints};
 use crate::outbox::Outbox;
+use crate::queue::Queue;
 use crate::tell::{self, Asked, Unfinished};
 use anyhow::{Context as _, Result, anyhow};
 use ebb_agent::act::Mode;
@@ -44,9 +45,6 @@ const FIRST: Duration = Duration::from_secs(3);
 
 /// The longest pause between two attempts to tell.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// After so many errors of the API server's own about one eviction the others are told first.
-const BEHIND_AFTER: u32 = 3;
 
 /// How long reading a kubeconfig may take.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
@@ -106,19 +104,6 @@ fn start(setup: Setup, clock: Clock, news: Sender<ClusterNews>) -> Result<Cluste
     Ok(Cluster::new(orders).of_thread(thread))
 }
 
-/// An eviction that is to be told.
-struct Item {
-    eviction: Eviction,
-    began: Instant,
-    /// Whether nothing of the pod runs any more; `None` for one of an earlier run, of which that is not known.
-    death: Option<watch::Receiver<bool>>,
-    is_running: bool,
-    /// How often the API server has kept it waiting past the deadline of a call.
-    deadlines: u32,
-    /// How often the API server has said in a row that it failed by itself.
-    errors: u32,
-}
-
 /// What became of one attempt.
 struct Attempt {
     number: u64,
@@ -147,13 +132,10 @@ struct Session {
     is_tainted: watch::Sender<bool>,
     /// Of pods whose end somebody waits for, by UID.
     deaths: BTreeMap<String, watch::Sender<bool>>,
-    queue: BTreeMap<u64, Item>,
-    next: u64,
+    queue: Queue,
     outbox: Option<Outbox>,
     attempts: Sender<Attempt>,
     failures: u32,
-    /// What was there when telling failed last is told one by one, in its order: the numbers below this.
-    one_by_one: u64,
     /// When to try again after a failure.
     again_at: Option<Instant>,
     /// Until when this thread goes before whatever is not real-time.
@@ -180,11 +162,9 @@ impl Session {
             word_at: None,
             is_tainted: watch::Sender::new(true),
             deaths: BTreeMap::new(),
-            queue: BTreeMap::new(),
-            next: 0,
+            queue: Queue::default(),
             attempts,
             failures: 0,
-            one_by_one: 0,
             again_at: None,
             first_until: None,
             troubles: BTreeMap::new(),
@@ -262,8 +242,8 @@ impl Session {
                 )
             }
             Ok(list) => {
-                list.into_iter().for_each(|eviction| self.enqueue(eviction, None));
-                self.one_by_one = self.next;
+                list.into_iter().for_each(|eviction| self.queue.add(eviction, None));
+                self.queue.tell_one_by_one();
                 return;
             }
             Err(error) => format!(
@@ -280,7 +260,7 @@ impl Session {
                 self.deaths.retain(|_, death| death.receiver_count() > 0);
                 let (death, is_dead) = watch::channel(false);
                 self.deaths.insert(eviction.uid.clone(), death);
-                self.enqueue(*eviction, Some(is_dead));
+                self.queue.add(*eviction, Some(is_dead));
                 self.keep().await;
             }
             Order::Evict(eviction) => self.evict(*eviction),
@@ -305,31 +285,17 @@ impl Session {
         }
     }
 
-    fn enqueue(&mut self, eviction: Eviction, death: Option<watch::Receiver<bool>>) {
-        let began = Instant::now();
-        let item = Item { eviction, began, death, is_running: false, deadlines: 0, errors: 0 };
-        self.queue.insert(self.next, item);
-        self.next += 1;
-    }
-
     /// Has the outbox write what is still to be told, and gives up what is too much.
     async fn keep(&mut self) {
-        let mut given_up = 0;
-        while self.queue.len() > KEPT {
-            let oldest = self.queue.iter().find(|(_, item)| !item.is_running);
-            let Some(oldest) = oldest.map(|(number, _)| *number) else { break };
-            self.queue.remove(&oldest);
-            given_up += 1;
-        }
+        let given_up = self.queue.give_up_beyond(KEPT);
         if given_up > 0 {
             let what = format!(
                 "the API server is not told of {given_up} evictions: more than {KEPT} wait for it"
             );
             self.tell(ClusterNews::Trouble(what)).await;
         }
-        let all = self.queue.values().map(|item| item.eviction.clone()).collect();
         if let Some(outbox) = &mut self.outbox {
-            outbox.keep(all);
+            outbox.keep(self.queue.evictions().cloned().collect());
         }
     }
 
@@ -347,25 +313,13 @@ impl Session {
 
     /// Begins to tell, in their order; after a failure one by one.
     fn begin_what_is_due(&mut self) {
-        let first = self.queue.keys().next().copied().unwrap_or_default();
-        let is_behind = self.failures > 0 || first < self.one_by_one;
-        let at_once = if is_behind { 1 } else { AT_ONCE };
-        let mut running = self.queue.values().filter(|item| item.is_running).count();
         if self.again_at.is_some() {
             return;
         }
-        for (number, item) in &mut self.queue {
-            if running >= at_once {
-                return;
-            }
-            if item.is_running {
-                continue;
-            }
-            item.is_running = true;
-            running += 1;
-            let (api, node) = (self.api.after_deadlines(item.deadlines), self.setup.node.clone());
+        for (number, item) in self.queue.begin(AT_ONCE, self.failures > 0) {
+            let (api, node) = (self.api.after_deadlines(item.deadlines()), self.setup.node.clone());
             let until = item.began + DEATH;
-            let (eviction, number) = (item.eviction.clone(), *number);
+            let eviction = item.eviction.clone();
             let (mut death, mut tainted) = (item.death.clone(), self.is_tainted.subscribe());
             let (attempts, news) = (self.attempts.clone(), self.news.clone());
             tokio::spawn(async move {
@@ -396,14 +350,14 @@ impl Session {
             Ok((was_gone, refused)) => {
                 self.failures = 0;
                 self.troubles.remove("evictions");
-                let Some(item) = self.queue.remove(&attempt.number) else { return };
+                let Some(item) = self.queue.take(attempt.number) else { return };
                 self.keep().await;
                 let took = item.began.elapsed();
                 let told = Told { eviction: item.eviction, was_gone, refused, took };
                 self.tell(ClusterNews::Told(Box::new(told))).await;
             }
             Err(Unfinished { failure, is_deleted }) => {
-                self.put_back(attempt.number, &failure, is_deleted);
+                self.queue.put_back(attempt.number, &failure, is_deleted);
                 if is_deleted {
                     self.keep().await;
                 }
@@ -417,27 +371,6 @@ impl Session {
                 self.tell_trouble("evictions", what).await;
             }
         }
-    }
-
-    /// An attempt has failed: it is gone on with in its turn, or behind the others where the API server fails at this one again and again.
-    fn put_back(&mut self, number: u64, failure: &Failure, is_deleted: bool) {
-        self.one_by_one = self.next;
-        let Some(mut item) = self.queue.remove(&number) else { return };
-        item.is_running = false;
-        // What was deleted is not deleted again with another grace.
-        item.eviction.is_deleting |= is_deleted;
-        item.deadlines += u32::from(matches!(failure, Failure::Deadline(_)));
-        // 503 and 504 are about the whole server.
-        let is_own = failure.code().is_some_and(|code| code >= 500 && !matches!(code, 503 | 504));
-        item.errors = if is_own { item.errors + 1 } else { 0 };
-        let number = if item.errors >= BEHIND_AFTER {
-            item.errors = 0;
-            self.next += 1;
-            self.next - 1
-        } else {
-            number
-        };
-        self.queue.insert(number, item);
     }
 
     /// Leaves an eviction to the API server, beside everything else.
