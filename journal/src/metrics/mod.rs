@@ -195,10 +195,7 @@ impl Metrics {
                 }
             }
             Record::HookEnded { outcome, .. } => {
-                let place = HookOutcome::ALL.iter().position(|of| of == outcome);
-                if let Some(ended) = place.and_then(|at| self.hooks.get(at)) {
-                    ended.add(1);
-                }
+                count(&self.hooks, &HookOutcome::ALL, *outcome);
             }
             Record::NotDone { .. } => self.not_done.add(1),
             Record::EvictionRefused { .. } => self.refused.add(1),
@@ -247,12 +244,7 @@ impl Metrics {
                     counter.add(count as u64);
                 }
             }
-            Record::Degraded { part, .. } => {
-                let place = Part::ALL.iter().position(|of| of == part);
-                if let Some(degraded) = place.and_then(|at| self.degraded.get(at)) {
-                    degraded.add(1);
-                }
-            }
+            Record::Degraded { part, .. } => count(&self.degraded, &Part::ALL, *part),
             Record::Inventory { .. } => set(&self.runtime, true),
             Record::Runtime { up: false, .. } => set(&self.runtime, false),
             Record::ApiServer { up, .. } => set(&self.api_server, *up),
@@ -334,6 +326,12 @@ fn method(of: Method) -> Option<usize> {
         Method::DryRun => Some(3),
         Method::Reclaim | Method::Throttle | Method::Freeze | Method::Release => None,
     }
+}
+
+/// Adds to the counter of `one`: each of `all` has its own, in the same order.
+fn count<T: PartialEq>(counters: &[Counter], all: &[T], one: T) {
+    let own = all.iter().zip(counters).find(|(of, _)| **of == one);
+    own.into_iter().for_each(|(_, counter)| counter.add(1));
 }
 
 fn index(signal: Signal) -> usize {
