@@ -49,6 +49,8 @@ struct State {
     /// What is given now belongs to this batch, of which so many are not done.
     batch: u64,
     pending: usize,
+    /// When the last of it was given.
+    given: Option<Boot>,
     /// What found no room.
     dropped: u64,
     over: bool,
@@ -108,6 +110,9 @@ impl Releaser {
                 state.dropped += 1;
             }
         }
+        if any {
+            state.given = Some(Boot::now());
+        }
         drop(state);
         if any {
             self.0.0.given.notify_one();
@@ -115,12 +120,15 @@ impl Releaser {
         }
     }
 
-    /// Waits until what was given has been dealt with, but not long: whether more must be killed is to be judged by what that has freed.
+    /// Waits until what was given has been dealt with, but not long after it was: whether more must be killed is to be judged by what that has freed.
     pub(super) fn wait(&self) {
         let shared = &self.0.0;
+        let state = shared.state();
+        let passed = state.given.map_or(PATIENCE, |given| Boot::now().since(given));
+        let left = PATIENCE.saturating_sub(passed);
         let (mut state, waited) = shared
             .done
-            .wait_timeout_while(shared.state(), PATIENCE, |state| state.pending > 0)
+            .wait_timeout_while(state, left, |state| state.pending > 0)
             .unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() && state.pending > 0 {
             // It is waited for once.
@@ -232,6 +240,18 @@ mod tests {
         releaser.wait();
         assert!(Boot::now().since(waited) < PATIENCE, "it is waited for once");
         assert!(releaser.trouble(Boot::now().plus(PATIENCE)).unwrap().contains("1 of at most 4"));
+        drop(let_go);
+    }
+
+    #[test]
+    fn what_was_given_long_ago_is_not_waited_for() {
+        let releaser = Releaser::start().unwrap();
+        let (let_go, hung) = hangs();
+        releaser.give_work(std::iter::once(hung));
+        releaser.0.0.state().given = Some(Boot(0));
+        let waited = Boot::now();
+        releaser.wait();
+        assert!(Boot::now().since(waited) < PATIENCE);
         drop(let_go);
     }
 
