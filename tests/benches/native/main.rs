@@ -321,10 +321,11 @@ struct Agent {
 }
 
 impl Agent {
+    /// With a threshold so high that one percent of it may be more than the hog has at the crossing, which would then not be why the machine is short.
     fn start(ebb: &Path, dir: &Path, threshold: u64) -> Self {
         let config = dir.join("ebb.yaml");
         let text = format!(
-            "evictionHard:\n  memory.available: \"{threshold}\"\nebb:\n  memoryAvailable: memAvailable\n"
+            "evictionHard:\n  memory.available: \"{threshold}\"\nebb:\n  memoryAvailable: memAvailable\n  minFreedOfThreshold: 0\n"
         );
         fs::write(&config, text).expect("a configuration");
         let mut command = Command::new(ebb);
