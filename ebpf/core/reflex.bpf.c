@@ -8,6 +8,8 @@
  *
  * A shot is fired once, at processes that were looked at when they were named and are looked at again: same start, same
  * cgroup. One that is not the one that was named stops the shot altogether; one that has ended does not.
+ * Where user space says so, nobody is shot for what somebody else takes: by what the memory has fallen since they were named,
+ * half must have gone to the cgroup that was named.
  * What the counters leave out is what user space reads more or less than they say. The kernel looks before it reads and
  * after: a reading that memory came or went around, or that was held up, says nothing, and what was known before stands.
  * The line is watched by a timer, which waits as long as the room above it allows and runs only while the lease does, and
@@ -126,6 +128,18 @@ struct mem_cgroup_per_node {
 
 struct mem_cgroup___nodes {
 	struct mem_cgroup_per_node *nodeinfo[1];
+};
+
+struct page_counter {
+	atomic_long_t usage;
+};
+
+struct mem_cgroup___counted {
+	struct page_counter memory;
+};
+
+struct cgroup___controlled {
+	struct cgroup_subsys_state *subsys[1];
 };
 
 struct css_set___controlled {
@@ -322,6 +336,78 @@ static long end(u32 index, void *context)
 	return 0;
 }
 
+/* The cgroup with that number: this one, or one above it. */
+static __always_inline struct cgroup *find_above(struct cgroup *cgroup, u64 id)
+{
+	for (int n = 0; n < MOST_LEVELS; n++) {
+		struct cgroup_subsys_state *parent;
+
+		if (cgroup->kn->id == id)
+			return cgroup;
+		parent = cgroup->self.parent;
+		if (!parent)
+			return NULL;
+		cgroup = parent->cgroup;
+	}
+	return NULL;
+}
+
+/* Pages that a cgroup is charged for; -1 when that cannot be told. */
+static __always_inline s64 charge_of(struct cgroup *cgroup)
+{
+	struct mem_cgroup___counted *memcg = NULL;
+	void *controllers = __builtin_preserve_access_index(&((struct cgroup___controlled *)cgroup)->subsys);
+	s64 pages = 0;
+
+	/* A controller's state of a cgroup begins with what all controllers have. */
+	bpf_probe_read_kernel(&memcg, sizeof(memcg),
+			      controllers + 8 * bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
+	if (!memcg || bpf_core_read(&pages, sizeof(pages), &memcg->memory.usage))
+		return -1;
+	return pages;
+}
+
+struct charging {
+	struct ebb_reflex *reflex;
+	s64 pages;
+};
+
+/* What the named cgroup is charged for, by way of one of its processes. */
+static long find_charge(u32 index, void *context)
+{
+	struct charging *charging = context;
+	struct ebb_reflex *reflex = charging->reflex;
+	struct cgroup *named;
+	struct task_struct *task;
+
+	if (index >= EBB_REFLEX_TARGETS)
+		return 1;
+	task = bpf_task_from_pid(reflex->targets[index].pid);
+	if (!task)
+		return 0;
+	if (is_same(task, &reflex->targets[index])) {
+		named = find_above(task->cgroups->dfl_cgrp, reflex->cgroup);
+		if (named)
+			charging->pages = charge_of(named);
+	}
+	bpf_task_release(task);
+	return charging->pages >= 0;
+}
+
+/* Whether what is left is to be answered for by who was named, as far as that was asked for. */
+static __always_inline bool is_explained(struct ebb_reflex *reflex, s64 left)
+{
+	struct charging charging = { .reflex = reflex, .pages = -1 };
+	s64 fall = reflex->named - left;
+
+	if (!reflex->unexplained || fall < reflex->unexplained)
+		return true;
+	if (reflex->charged < 0)
+		return false;
+	bpf_loop(reflex->count, find_charge, &charging, 0);
+	return charging.pages >= 0 && (charging.pages - reflex->charged) * 2 >= fall;
+}
+
 /* Whether the kernel lets a signal be sent from here. */
 static __always_inline bool may_send(void)
 {
@@ -351,6 +437,11 @@ static __always_inline u64 pull(struct ebb_reflex *reflex)
 		reflex->crossed = 0;
 		wait = (pages - reflex->line) * WAIT_PER_PAGE_NS;
 		return wait < WAIT_LEAST_NS ? WAIT_LEAST_NS : wait > WAIT_MOST_NS ? WAIT_MOST_NS : wait;
+	}
+	if (!reflex->killed && !is_explained(reflex, pages)) {
+		/* User space finds who it is. Until it does, this is looked at by the timer alone. */
+		reflex->crossed = 0;
+		return WAIT_LEAST_NS;
 	}
 	reflex->crossed = 1;
 	if (!may_send())
@@ -467,22 +558,6 @@ struct naming {
 	struct ebb_reflex *reflex;
 };
 
-/* Whether a cgroup is the one that was named or below it. */
-static __always_inline bool is_within(struct cgroup *cgroup, u64 named)
-{
-	for (int n = 0; n < MOST_LEVELS; n++) {
-		struct cgroup_subsys_state *parent;
-
-		if (cgroup->kn->id == named)
-			return true;
-		parent = cgroup->self.parent;
-		if (!parent)
-			return false;
-		cgroup = parent->cgroup;
-	}
-	return false;
-}
-
 /* Take one that user space names, if it is what user space takes it for. */
 static long name(u32 index, void *context)
 {
@@ -501,7 +576,7 @@ static long name(u32 index, void *context)
 		return 0;
 	if (task->tgid != asked->processes[index].pid ||
 	    task->start_boottime / TICK_NS != asked->processes[index].start_ticks ||
-	    !is_within(task->cgroups->dfl_cgrp, asked->cgroup)) {
+	    !find_above(task->cgroups->dfl_cgrp, asked->cgroup)) {
 		/* Not the one that was meant: it is left out. */
 	} else if (!may_end(task, asked->agent)) {
 		/* Who holds one that is protected is protected. */
@@ -605,6 +680,15 @@ int reflex_arm(void *context)
 		return answer;
 	}
 	reflex->pages = asked->available;
+	reflex->unexplained = asked->unexplained;
+	reflex->named = asked->available;
+	reflex->charged = -1;
+	if (asked->unexplained) {
+		struct charging charging = { .reflex = reflex, .pages = -1 };
+
+		bpf_loop(reflex->count, find_charge, &charging, 0);
+		reflex->charged = charging.pages;
+	}
 	/* The second time there is one already, which is as good. */
 	bpf_timer_init(&clock->timer, &CLOCK, CLOCK_BOOTTIME);
 	bpf_timer_set_callback(&clock->timer, tick);

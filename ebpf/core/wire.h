@@ -143,6 +143,7 @@ struct ebb_arm {
 	ebb_i64 available;
 	ebb_i64 line;
 	ebb_i64 slack;
+	ebb_i64 unexplained;
 	struct ebb_gauge gauge;
 	ebb_i32 agent;
 	ebb_u32 nodes;
@@ -173,6 +174,9 @@ struct ebb_reflex {
 	ebb_i64 line;
 	ebb_i64 pages;
 	ebb_i64 before;
+	ebb_i64 unexplained;
+	ebb_i64 named;
+	ebb_i64 charged;
 	struct ebb_gauge gauge;
 	ebb_i32 agent;
 	ebb_u32 crossed;
@@ -274,8 +278,8 @@ _Static_assert(sizeof(struct ebb_cgroup) == 40, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
-_Static_assert(sizeof(struct ebb_arm) == 1112, "size is part of the layout");
-_Static_assert(sizeof(struct ebb_reflex) == 1656, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_arm) == 1120, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_reflex) == 1680, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_swept) == 184, "size is part of the layout");
 

@@ -73,6 +73,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("the_reflex_ends_nobody_after_its_lease", "small", 120, reflex::leases),
     test("the_reflex_ends_nobody_who_is_protected", "small", 120, reflex::protection),
     test("the_reflex_ends_nobody_whose_pid_was_recycled", "small", 120, reflex::recycled_pid),
+    test("the_reflex_ends_nobody_for_what_another_takes", "small", 120, reflex::another_takes_it),
     test("the_reflex_ends_a_leak_while_ebb_is_stopped", "node", 300, reflex::stopped_agent),
     test("the_reflex_ends_a_leak_while_ebb_is_starved", "node", 300, reflex::starved_agent),
     test("what_the_reflex_did_is_on_record", "node", 120, reflex::is_told),

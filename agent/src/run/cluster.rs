@@ -49,7 +49,7 @@ impl Agent {
                 self.tell_of_problems();
                 if self.state.pods_mut().await_descriptions(false) {
                     // Whom nobody had described was left out of the last decision.
-                    self.wake_at = Some(Boot::now());
+                    self.node.decide_at = Some(Boot::now());
                 }
                 self.take_pods_over();
             }
@@ -129,8 +129,7 @@ impl Agent {
                         if let Some(cluster) = &mut self.cluster {
                             cluster.waiting.insert(uid, asked.eviction);
                         }
-                        let termination = self.state.terminations().get(&asked.target);
-                        let decision = termination.and_then(|termination| termination.decision);
+                        let decision = self.state.terminations().decision_of(&asked.target);
                         self.give(asked.target, Step::Terminate, None, decision);
                     }
                 }

@@ -4,6 +4,7 @@
 
 use super::Agent;
 use super::watch::{Finding, Watch};
+use super::watches::ON_DISK;
 use crate::clock::Boot;
 use crate::sense::disk::{Ask, Asked, DiskReading};
 use crate::sense::pod_dirs::PodRoots;
@@ -109,11 +110,8 @@ impl Agent {
         }
         let mut matters = false;
         let had_dirs = self.state.disk().reading().is_some_and(|reading| reading.pods.is_some());
-        for n in 0..self.watches.len() {
-            if self.watches.get(n).is_some_and(Watch::is_quick) {
-                continue;
-            }
-            matters |= match self.watch_observe(n, at) {
+        for signal in ON_DISK {
+            matters |= match self.observe_signal(signal, at) {
                 Finding::Clear => false,
                 Finding::Near | Finding::Crossed(_) | Finding::Below => true,
             };
@@ -124,16 +122,15 @@ impl Agent {
             // Who fills it shows in two readings with the pods' directories in them.
             self.disk.again |= !had_dirs && self.disk.dirs.is_some();
         }
-        let on_disk: Vec<&Watch> = self.watches.iter().filter(|watch| !watch.is_quick()).collect();
-        let in_episode = on_disk.iter().any(|watch| watch.episode.is_some());
-        let wait = on_disk.iter().filter_map(|watch| watch.wait()).min().unwrap_or(super::BACKSTOP);
+        let in_episode = self.watches.on_disk().any(|watch| watch.episode.is_some());
+        let wait = self.watches.on_disk().filter_map(Watch::wait).min().unwrap_or(super::BACKSTOP);
         let wait = if in_episode { wait.min(SHORTEST * 5) } else { wait };
         let wait = if self.disk.again { Duration::ZERO } else { wait.max(SHORTEST) };
         self.disk.due = Some(Boot::now().plus(wait));
         self.disk_was_read(at);
         if matters || self.is_image_collection_due(at) {
             self.read_workloads(at, Depth::Full);
-            let is_choosing = self.quick_watches().any(Watch::is_below);
+            let is_choosing = self.watches.quick().any(Watch::is_below);
             self.pass_or_wait(at, is_choosing);
         }
         self.close_episodes(at);
@@ -142,7 +139,7 @@ impl Agent {
     /// Whether a filesystem below its threshold is full before anything but an eviction could help.
     pub(super) fn is_disk_full_soon(&self) -> bool {
         let attributes = self.policy.limits.options().disk_attribution;
-        let below = self.watches.iter().filter(|watch| !watch.is_quick() && watch.is_below());
+        let below = self.watches.on_disk().filter(|watch| watch.is_below());
         let mut left = below.filter_map(|watch| self.state.disk_time_left(watch.signal));
         attributes && left.any(|left| left < EVICTION_TAKES)
     }
@@ -150,8 +147,8 @@ impl Agent {
     /// Whether thresholds are configured that are not known yet, on a filesystem that is.
     fn has_unknown_disk_thresholds(&self) -> bool {
         let configured = self.policy.limits.thresholds().iter();
-        let on_disk = |signal| self.watches.iter().find(|w| w.signal == signal && !w.is_quick());
-        let mut watches = configured.filter_map(|threshold| on_disk(threshold.signal));
+        let on_disk = configured.filter(|threshold| threshold.signal.is_disk());
+        let mut watches = on_disk.filter_map(|threshold| self.watches.of(threshold.signal));
         watches.any(|w| w.nearest.is_none() && self.state.available(w.signal).is_some())
     }
 

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use super::episode::Episode;
-use super::watch::{Finding, Watch};
+use super::watch::Finding;
 use crate::clock::Boot;
 use ebb_journal::incident::About;
 use ebb_journal::{Record, ms};
@@ -10,19 +10,14 @@ use ebb_policy::Signal;
 use ebb_policy::snapshot::WorkloadKey;
 
 impl Agent {
-    /// The watches that each look at the node serves.
-    pub(super) fn quick_watches(&self) -> impl Iterator<Item = &Watch> {
-        self.watches.iter().filter(|watch| watch.is_quick())
-    }
-
-    /// Compares what is left by the `n`th watch's signal with its threshold; a crossing begins an episode.
-    pub(super) fn watch_observe(&mut self, n: usize, at: Boot) -> Finding {
-        let Some(watch) = self.watches.get_mut(n) else { return Finding::Clear };
-        let value = self.state.available(watch.signal);
+    /// Compares what is left by `signal` with its threshold; a crossing begins an episode.
+    pub(super) fn observe_signal(&mut self, signal: Signal, at: Boot) -> Finding {
+        let Some(watch) = self.watches.of_mut(signal) else { return Finding::Clear };
+        let value = self.state.available(signal);
         let other = watch.also().and_then(|also| self.state.available(also.signal));
         let finding = watch.observe(at, value, other);
         if let Some(metrics) = self.reporter.metrics() {
-            metrics.observe(watch.signal, self.state.clock().time(at), value, watch.nearest);
+            metrics.observe(signal, self.state.clock().time(at), value, watch.nearest);
         }
         if let (Finding::Crossed(crossed), Some(available), Some(threshold)) =
             (finding, value, watch.nearest)
@@ -30,17 +25,22 @@ impl Agent {
             let mut episode = Episode::begin(crossed);
             episode.note("seen below it", at, None);
             watch.episode = Some(episode);
-            let about = About::Signal(watch.signal);
+            let about = About::Signal(signal);
             self.reporter.episode_begins(about, self.state.clock().unix_ms(crossed));
             let record = Record::ThresholdCrossed {
-                signal: watch.signal,
+                signal,
                 threshold,
                 available,
                 seen_after_ms: ms(at.since(crossed)),
             };
             self.reporter.tell_at(crossed, record);
             // Records count milliseconds; whoever measures the way from here wants the moment itself.
-            tracing::debug!(signal = ?watch.signal, crossed_ns = crossed.0, seen_ns = at.0, "a threshold is crossed");
+            tracing::debug!(
+                ?signal,
+                crossed_ns = crossed.0,
+                seen_ns = at.0,
+                "a threshold is crossed"
+            );
         }
         finding
     }
@@ -48,7 +48,7 @@ impl Agent {
     pub(super) fn close_episodes(&mut self, at: Boot) {
         let has_jobs = !self.dispatcher.is_idle();
         let cluster = self.cluster.as_ref();
-        for watch in &mut self.watches {
+        for watch in self.watches.iter_mut() {
             let is_above = !watch.is_below();
             let is_under_way = has_jobs
                 || self.state.terminations().awaits(watch.signal)
@@ -87,12 +87,11 @@ impl Agent {
         };
         workload.and_then(|key| self.pressures.episode_of(key)).into_iter().for_each(&mut note);
         for signal in signals {
-            let own = self.watches.iter_mut().find(|watch| watch.signal == *signal);
+            let own = self.watches.of_mut(*signal);
             own.and_then(|watch| watch.episode.as_mut()).into_iter().for_each(&mut note);
         }
         if first.is_none() {
-            let any = self.watches.iter_mut().find_map(|watch| watch.episode.as_mut());
-            let episode = any?;
+            let episode = self.watches.episodes_mut().next()?;
             first = Some(episode.after_ms(at));
             episode.note(what, at, Some(detail.to_owned()));
         }
@@ -102,7 +101,7 @@ impl Agent {
     /// Stores the episodes that are going on, because ebb is told to stop: what led to its last decisions must not be lost.
     pub(super) fn store_open_episodes(&mut self, why: &str) {
         let at = Boot::now();
-        for watch in &mut self.watches {
+        for watch in self.watches.iter_mut() {
             let Some(mut episode) = watch.episode.take() else { continue };
             episode.note("ebb was stopped", at, Some(why.to_owned()));
             let about = About::Signal(watch.signal);

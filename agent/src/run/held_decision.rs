@@ -4,9 +4,10 @@
 //! the victim is who was decided on. What the pass of that look finds beyond it is decided as always, with the victim counted as dying.
 
 use super::Agent;
+use super::baseline::Baseline;
 use super::watch::{Also, Watch};
 use crate::clock::Boot;
-use crate::state::{Depth, Extent, UNEXPLAINED};
+use crate::state::{Depth, Extent};
 use ebb_journal::incident::Decision;
 use ebb_policy::plan::{Evict, Strength};
 use ebb_policy::snapshot::{Observation, Task};
@@ -27,9 +28,7 @@ const SHARE: u32 = 5;
 pub(super) struct HeldDecision {
     at: Boot,
     took: Duration,
-    /// What memory was available then, and what the victim had of it, in bytes; `None` where that is not known.
-    available: Option<u64>,
-    had: Option<u64>,
+    baseline: Baseline,
     /// `None` when nobody would be ended at once.
     decision: Option<Decision>,
 }
@@ -40,24 +39,13 @@ impl HeldDecision {
         let age = at.since(self.at);
         age < AGAIN.max(self.took * SHARE) || age + left < YOUNG
     }
-
-    /// Whether the victim, which has so much `now`, has taken what memory has fallen by since. Else it may be somebody who came since, and whom only another reading finds.
-    fn is_explained(&self, available: Option<u64>, now: Option<u64>) -> bool {
-        let (Some(before), Some(available)) = (self.available, available) else { return false };
-        let fall = before.saturating_sub(available);
-        let Some(took) = now.zip(self.had).map(|(now, had)| now.saturating_sub(had)) else {
-            return false;
-        };
-        fall < UNEXPLAINED || took >= fall / 2
-    }
 }
 
 impl Agent {
     /// Decides as if available memory had just crossed its hard threshold, if that is about to happen, and has the victim held.
     pub(super) fn decide_ahead(&mut self, at: Boot) {
-        let ahead = self.watches.iter().find_map(hard_threshold_ahead);
-        let is_quiet =
-            !self.state.has_terminations() && self.watches.iter().all(|w| w.episode.is_none());
+        let ahead = self.watches.of(Signal::MemoryAvailable).and_then(hard_threshold_ahead);
+        let is_quiet = !self.state.awaits_terminations() && !self.watches.is_any_in_episode();
         let Some((threshold, also, left)) = ahead.filter(|_| is_quiet) else {
             self.ahead = None;
             return;
@@ -94,47 +82,42 @@ impl Agent {
         if let Some(victim) = victim {
             self.dispatcher.hold_ready(victim);
         }
-        let available = self.state.memory_available();
-        let had = held.and_then(|victim| self.state.memory_now(&victim));
-        self.ahead =
-            Some(HeldDecision { at, took: Boot::now().since(at), available, had, decision });
+        let baseline = Baseline::now(&mut self.state, held.as_ref());
+        self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), baseline, decision });
     }
 
-    /// Ends who was decided on ahead, now that the threshold of the `n`th watch is seen to be crossed.
-    pub(super) fn act_on_what_was_decided_ahead(&mut self, n: usize, at: Boot) {
+    /// Ends who was decided on ahead, now that a threshold on `signal` is seen to be crossed.
+    pub(super) fn act_on_what_was_decided_ahead(&mut self, signal: Signal, at: Boot) {
         let Some(mut ahead) = self.ahead.take() else { return };
-        let is_meant = self
-            .watches
-            .get(n)
-            .is_some_and(|watch| watch.signal == Signal::MemoryAvailable && watch.was_below_hard());
+        let is_meant = signal == Signal::MemoryAvailable
+            && self.watches.of(signal).is_some_and(Watch::was_below_hard);
         let Some(decision) = ahead.decision.take() else { return };
         // Whoever has been ended since, by the reflex too, is not in it.
         // Nor is whoever the watchdog has just killed, or where somebody has moved to: the pass of this look takes that in.
         let is_stale = at.since(ahead.at) > YOUNG
-            || self.dispatcher.is_overtaken()
+            || self.dispatcher.has_unheard_kill()
             || self.state.is_outdated(at);
-        if !is_meant || is_stale || self.state.has_terminations() {
+        if !is_meant || is_stale || self.state.awaits_terminations() {
             return;
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };
         let victim = self.state.target(&evict.workload);
         let has = victim.and_then(|victim| self.state.memory_now(&victim));
-        if !ahead.is_explained(self.state.memory_available(), has) {
+        if !ahead.baseline.explains(self.state.memory_available(), has) {
             return;
         }
         self.evict(evict, &decision.plan);
         self.history.note_eviction(self.state.clock().time(at));
         self.tell_of_evictions(&[evict], &decision.plan, ahead.at, "decided ahead");
-        if let Some(episode) = self.watches.get_mut(n).and_then(|watch| watch.episode.as_mut()) {
+        if let Some(episode) = self.watches.of_mut(signal).and_then(|w| w.episode.as_mut()) {
             episode.keep(|| decision);
         }
     }
 }
 
-/// The hard threshold of available memory with its second condition and the time left, when it will be met any moment.
+/// The hard threshold that is watched, with its second condition and the time left, when it will be met any moment.
 fn hard_threshold_ahead(watch: &Watch) -> Option<(u64, Option<Also>, Duration)> {
-    let is_meant = watch.signal == Signal::MemoryAvailable && watch.is_imminent();
-    let hard = watch.hard().filter(|_| is_meant)?;
+    let hard = watch.hard().filter(|_| watch.is_imminent())?;
     Some((hard, watch.also(), watch.time_left(hard)?))
 }
 
@@ -150,30 +133,11 @@ fn ended_at_once(plan: &Plan) -> Option<&Evict> {
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
-
-    fn held() -> HeldDecision {
-        let (available, had) = (Some(160 * MIB), Some(300 * MIB));
-        HeldDecision { at: Boot(0), took: Duration::ZERO, available, had, decision: None }
-    }
-
-    #[test]
-    fn what_fell_since_must_have_gone_to_the_victim_or_be_little() {
-        let explained = |available: u64, has: Option<u64>| {
-            held().is_explained(Some(available * MIB), has.map(|has| has * MIB))
-        };
-        assert!(explained(99, Some(361)) && explained(99, Some(340)));
-        assert!(!explained(99, Some(300)), "somebody else has taken 61 MiB");
-        assert!(!explained(99, Some(250)), "nor has one that gets smaller");
-        assert!(explained(150, Some(300)), "10 MiB are nobody's who matters");
-        assert!(!explained(99, None) && !explained(150, None), "it is gone, or nobody knows");
-        assert!(!held().is_explained(None, Some(400 * MIB)));
-    }
-
     #[test]
     fn a_decision_is_made_again_when_it_would_be_old_at_the_crossing_and_not_right_before_it() {
         let ms = Duration::from_millis;
-        let held = |took| HeldDecision { took: ms(took), ..held() };
+        let baseline = Baseline::default();
+        let held = |took| HeldDecision { at: Boot(0), took: ms(took), baseline, decision: None };
         let will_do = |held: HeldDecision, age, left| held.will_do(Boot(0).plus(ms(age)), ms(left));
         assert!(will_do(held(1), 14, 100), "it has just been made");
         assert!(!will_do(held(1), 15, 100), "it would be old");

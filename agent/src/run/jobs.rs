@@ -38,15 +38,15 @@ impl Dispatcher {
     }
 
     /// Whether the watchdog has killed somebody whom the loop has not heard of.
-    pub(super) fn is_overtaken(&self) -> bool {
+    pub(super) fn has_unheard_kill(&self) -> bool {
         self.jobs.stood_in() != self.stood_in
     }
 
     /// The same, once for each, so that a result that is lost stops nobody.
-    pub(super) fn was_overtaken(&mut self) -> bool {
-        let is_overtaken = self.is_overtaken();
+    pub(super) fn take_unheard_kill(&mut self) -> bool {
+        let is_unheard = self.has_unheard_kill();
         self.stood_in = self.jobs.stood_in();
-        is_overtaken
+        is_unheard
     }
 
     /// Hands over a job about `who`.
@@ -109,7 +109,7 @@ impl Agent {
     pub(super) fn on_acted(&mut self, acted: &Acted) {
         let mut name = self.dispatcher.names.remove(&acted.job.number);
         if acted.by_watchdog {
-            self.dispatcher.was_overtaken();
+            self.dispatcher.take_unheard_kill();
         }
         if acted.by_watchdog || name.is_none() {
             // The loop gave no such job, or heard of it when its thread hung: it has kept no name of it.
@@ -279,7 +279,7 @@ impl Agent {
         }
         self.hold_unanswered_graces(at);
         for target in self.state.terminations().take_overdue(at) {
-            let decision = self.state.terminations().get(&target).and_then(|t| t.decision);
+            let decision = self.state.terminations().decision_of(&target);
             self.give(target, act::Step::Kill, None, decision);
         }
         let proc = self.roots.proc.clone();

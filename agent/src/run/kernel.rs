@@ -1,5 +1,6 @@
 //! What the kernel told: taken into the state, reported where an operator wants to know, and answered by a look where it is urgent.
 
+use super::watch::Watch;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use ebb_journal::{Loss, Losses, OomConstraint, Record};
@@ -82,7 +83,7 @@ impl Agent {
         let is_urgent = self.take_in_told();
         self.look_for_losses();
         let has_terminations = self.state.has_terminations();
-        if is_urgent || self.local_due || has_terminations {
+        if is_urgent || self.node.local_due || has_terminations {
             self.count();
             self.look(false);
         }
@@ -138,7 +139,8 @@ impl Agent {
                 KernelEvent::KswapdWake { .. } => is_urgent = true,
                 KernelEvent::MemoryEvent { .. } => {
                     let last = self.state.sampled();
-                    self.local_due |= last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
+                    self.node.local_due |=
+                        last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
                 }
                 KernelEvent::Cgroup { change: CgroupChange::Created, path: Some(path), .. } => {
                     if let Some(reconciler) = &self.reconciler {
@@ -166,7 +168,7 @@ impl Agent {
         let path = cgroup.and_then(|id| self.state.path_of(id));
         let place = path.clone().or_else(|| cgroup.map(|id| format!("cgroup {id}")));
         let who = format!("{} (pid {}) in {}", kill.victim, kill.pid, place.unwrap_or_default());
-        for episode in self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut()) {
+        for episode in self.watches.episodes_mut() {
             episode.note("killed by the kernel's OOM killer", at, Some(who.clone()));
         }
         let record = Record::OomKill {
@@ -185,9 +187,9 @@ impl Agent {
 
     /// Reads what the kernel side counts of each workload while something is near, in one batch.
     pub(super) fn count(&mut self) {
-        let is_near = self.quick_watches().any(|watch| watch.is_near() || watch.episode.is_some());
+        let is_near = self.watches.quick().any(|watch| watch.is_near() || watch.episode.is_some());
         // Right before the crossing nothing may delay the look: counting is part of deciding ahead then, which keeps to its share of time.
-        let is_imminent = self.quick_watches().any(super::Watch::is_imminent);
+        let is_imminent = self.watches.quick().any(Watch::is_imminent);
         if is_near && !is_imminent {
             self.count_now();
         }

@@ -249,7 +249,7 @@ impl Pressures {
 impl Agent {
     /// Whether the node is short of what is looked at by the millisecond, or within moments: memory pressure of cgroups is not read then, and nothing waits for that.
     pub(super) fn is_short_or_soon(&self) -> bool {
-        self.quick_watches().any(|watch| watch.is_below() || watch.is_imminent())
+        self.watches.quick().any(|watch| watch.is_below() || watch.is_imminent())
     }
 
     /// Reads what is due; returns whether one of them is under pressure, or may be.
@@ -352,7 +352,7 @@ impl Agent {
         let mut watched = self.history.memory_pressure.iter_mut();
         if let Some(watched) = watched.find(|watched| watched.cgroup == cgroup) {
             watched.forget_eviction();
-            self.wake_at = Some(Boot::now());
+            self.node.decide_at = Some(Boot::now());
         }
     }
 }

@@ -11,6 +11,7 @@
 //! A look reads the node alone and costs microseconds; workloads are read only when a threshold is near, and again just before a decision.
 
 mod alarm;
+mod baseline;
 mod cluster;
 mod disk;
 mod episode;
@@ -30,57 +31,53 @@ mod reflex;
 mod reload;
 mod runtime;
 pub mod session;
+mod setup;
 mod status;
 mod wake;
 mod warm_up;
 mod watch;
+mod watches;
 
 use crate::act::{self, Actor, Crew, Jobs, Mode, Standby};
-use crate::cadence::{LONGEST, SHORTEST};
+use crate::cadence::SHORTEST;
 use crate::cgroups::reconciler::Reconciler;
 use crate::clock::{Boot, Clock};
-use crate::cluster::{self as api_server, Connect};
-use crate::config::{BeforeEviction, CgroupMode, Cgroups, Contract};
+use crate::cluster as api_server;
+use crate::config::{CgroupMode, Cgroups};
 use crate::report::Reporter;
 use crate::report::service::ServiceManager;
 use crate::sense::Roots;
-use crate::sense::host::CgroupLayout;
-use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
-use crate::sense::psi::Trigger;
-use crate::sense::sweep::Sweeper;
 use crate::state::NodeState;
-use crate::state::rules::Rules;
 use crate::store::Memory;
 use anyhow::{Context as _, Result};
 use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
-use ebb_journal::{GuardBand, InForce, Part, Record, Worded};
+use ebb_journal::{InForce, Part, Record, Worded};
+use ebb_policy::History;
 use ebb_policy::snapshot::WorkloadKey;
-use ebb_policy::{History, Limits, Millis};
-use ebb_probes::Probes;
 use jobs::Dispatcher;
 use kernel::KernelFeed;
 use lag::{LagMonitor, Turn};
-use look::FORESEE;
+use look::NodeWatch;
 use memory_pressure::Pressures;
 use precedence::Precedence;
 pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
 use runtime::RuntimeWatch;
 pub use session::SessionSetup;
+pub use setup::{Policy, Setup, StartReconciler};
 pub use status::{
     LatestDecision, NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus,
     node_questions,
 };
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 pub use wake::fact_name;
 use wake::{Event, Inboxes, Wakers};
-use watch::Watch;
+use watches::Watches;
 
 /// Results of jobs that may wait for the loop.
 const WAITING_RESULTS: usize = 256;
@@ -100,91 +97,11 @@ const LAST_RESULTS: Duration = Duration::from_secs(3);
 /// How long the end waits for the reconciler of cgroups, so that what it did last is told before it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Between two looks while memory comes back, or is about to.
-const RECOVERING: Duration = Duration::from_millis(2);
-
-/// Between two looks below a threshold while nothing moves.
-const STUCK: Duration = Duration::from_millis(20);
-
 /// How often a cgroup that runs into its own limit may cause the workloads to be read.
 const LOCAL_EVERY: Duration = Duration::from_secs(5);
 
-/// What can change while the agent runs.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Thresholds and options.
-    pub limits: Limits,
-    /// What "available memory" means.
-    pub measure: Measure,
-    /// Protected, preferred, avoided workloads, and priorities.
-    pub rules: Rules,
-    /// Which annotations of pods are honoured where.
-    pub contract: Contract,
-    /// Nothing but pods may be ended.
-    pub pods_only: bool,
-    /// What is said about cgroups of pods.
-    pub cgroups: Cgroups,
-    /// Who is asked before an eviction for a soft threshold; `None` when nobody is.
-    pub before_eviction: Option<BeforeEviction>,
-    /// How the thresholds stand to those of the kubelet beside ebb; `None` without one.
-    pub guard_band: Option<GuardBand>,
-    /// The configuration as text, for incident records.
-    pub text: String,
-}
-
-/// Starts a reconciler of cgroups; `Ok(None)` when the configuration does not want one.
-pub type StartReconciler = Box<dyn Fn(&Cgroups) -> Result<Option<Reconciler>>>;
-
-/// Everything the loop needs to begin.
-pub struct Setup {
-    /// Where the node's files are.
-    pub roots: Roots,
-    /// How its cgroups are laid out.
-    pub layout: CgroupLayout,
-    /// The kubelet's directory; `None` when filesystems are not to be watched.
-    pub node_fs: Option<PathBuf>,
-    /// The container runtime, where pods come from; `None` without one.
-    pub runtime: Option<SessionSetup>,
-    /// The API server of the cluster that the node is of; `None` without one.
-    pub cluster: Option<Connect>,
-    /// Where images are remembered across restarts; `None` to remember them only while running.
-    pub state_dir: Option<PathBuf>,
-    /// Where it is kept what has to be put back on cgroups that cannot carry a mark of it.
-    pub steps_dir: PathBuf,
-    /// Whether to act.
-    pub mode: Mode,
-    /// What to decide by.
-    pub policy: Policy,
-    /// How to read that anew.
-    pub reload: Reload,
-    /// The attached BPF programs; `None` without any.
-    pub probes: Option<Probes>,
-    /// The pressure trigger, or why there is none.
-    pub trigger: io::Result<Trigger>,
-    /// Which privileges the process has kept, for people.
-    pub in_force: String,
-    /// How cgroups are read.
-    pub sweeper: Sweeper,
-    /// The reflex, where it is wanted and there is one.
-    pub arming: Option<Arming>,
-    /// What could not be had at start, each with its reason.
-    pub missing: Vec<String>,
-    /// Where records go.
-    pub reporter: Reporter,
-    /// Where incident records go.
-    pub queue: Queue,
-    /// Who started this process and wants to hear that it lives.
-    pub service: ServiceManager,
-    /// Who holds the cgroups of pods to their plan, when that is wanted.
-    pub reconciler: Option<Reconciler>,
-    /// How to start one when that is wanted later.
-    pub start_reconciler: StartReconciler,
-    /// Who may ask how the node stands; `None` when nobody may.
-    pub questions: Option<NodeInbox>,
-}
-
 /// The threads that read for the loop.
-struct Desks {
+struct Readers {
     disk: disk::DiskWatch,
     config: reload::ConfigWatch,
     session: Option<session::Session>,
@@ -195,11 +112,11 @@ struct Desks {
 /// The agent at work.
 struct Agent {
     state: NodeState,
-    sensor: NodeSensor,
+    node: NodeWatch,
     policy: Policy,
     config: reload::ConfigWatch,
     history: History,
-    watches: Vec<Watch>,
+    watches: Watches,
     disk: disk::DiskWatch,
     runtime: Option<RuntimeWatch>,
     cluster: Option<ClusterWatch>,
@@ -222,16 +139,10 @@ struct Agent {
     start_reconciler: StartReconciler,
     kernel: KernelFeed,
     roots: Roots,
-    /// When the node was last looked at, or that was tried.
-    looked: Boot,
-    wake_at: Option<Boot>,
     holding: Option<Vec<String>>,
     local: Vec<WorkloadKey>,
-    local_due: bool,
     missing: Vec<String>,
     thresholds: Vec<Worded<InForce>>,
-    /// `SwapTotal` as last read.
-    swap_total: Option<u64>,
     ahead: Option<held_decision::HeldDecision>,
     pressures: Pressures,
     hooks: hooks::Hooks,
@@ -312,7 +223,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     let mode = setup.mode;
     let memory = setup.state_dir.take();
     let mut agent =
-        Agent::new(setup, jobs, standby, Desks { disk, config, session, cluster, hooks })?;
+        Agent::new(setup, jobs, standby, Readers { disk, config, session, cluster, hooks })?;
     agent.kept = may_ask.then(status::Kept::default);
     let bell = agent.pressures.bell();
     let wakers = Wakers::new(inboxes, trigger, bell, in_force, mode)?;
@@ -330,7 +241,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
 }
 
 impl Agent {
-    fn new(setup: Setup, jobs: Jobs, standby: Arc<Standby>, desks: Desks) -> Result<Self> {
+    fn new(setup: Setup, jobs: Jobs, standby: Arc<Standby>, readers: Readers) -> Result<Self> {
         let Setup {
             roots,
             layout,
@@ -362,23 +273,23 @@ impl Agent {
         let mut state = NodeState::new(roots.clone(), layout, policy.measure, rules);
         state.sweep_with(sweeper);
         state.pods_mut().set_pods_only(policy.pods_only);
-        if desks.session.is_some() {
+        if readers.session.is_some() {
             state.pods_mut().expect_runtime();
         }
-        state.pods_mut().await_descriptions(desks.cluster.is_some());
+        state.pods_mut().await_descriptions(readers.cluster.is_some());
         if let Some(path) = node_fs {
             state.disk_mut().watch(path);
         }
         Ok(Self {
             state,
-            sensor,
+            node: NodeWatch::new(sensor),
             policy,
-            config: desks.config,
+            config: readers.config,
             history: History::default(),
-            watches: Watch::all(),
-            disk: desks.disk,
-            runtime: desks.session.map(RuntimeWatch::new),
-            cluster: desks.cluster.map(ClusterWatch::new),
+            watches: Watches::new(),
+            disk: readers.disk,
+            runtime: readers.session.map(RuntimeWatch::new),
+            cluster: readers.cluster.map(ClusterWatch::new),
             memory: None,
             mode,
             whole_pass: None,
@@ -395,17 +306,13 @@ impl Agent {
             start_reconciler,
             kernel: KernelFeed::new(probes),
             roots,
-            looked: Boot::now(),
-            wake_at: None,
             holding: None,
             local: Vec::new(),
-            local_due: false,
             missing,
             thresholds: Vec::new(),
-            swap_total: None,
             ahead: None,
             pressures,
-            hooks: desks.hooks,
+            hooks: readers.hooks,
             kept: None,
         })
     }
@@ -546,7 +453,7 @@ impl Agent {
         let alive = self.service.due();
         let others = [
             self.disk.due(),
-            self.wake_at,
+            self.node.decide_at,
             self.first_list_due(),
             self.state.next_termination_change(),
             collector,
@@ -560,26 +467,10 @@ impl Agent {
         wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
     }
 
-    /// When the node is to be looked at again, whatever else happens: counted from the last look, so that nothing that is told meanwhile puts it off.
+    /// When the node is to be looked at again.
     fn look_due(&self) -> Boot {
-        let mut wait = BACKSTOP;
-        for watch in self.quick_watches() {
-            wait = watch.wait().map_or(wait, |w| w.min(wait));
-        }
-        if self.policy.limits.thresholds().iter().any(|t| t.signal.is_beyond_kubelet()) {
-            // Swap may be added at any time.
-            wait = wait.min(LONGEST);
-        }
-        if self.policy.limits.options().foresight() > Millis(0) {
-            wait = wait.min(FORESEE);
-        }
-        if self.quick_watches().any(|w| w.episode.is_some()) {
-            // Whether memory comes back is to be seen by the millisecond, but not at any price for as long as it does not.
-            let is_moving =
-                self.state.has_terminations() || self.quick_watches().any(|w| !w.is_below());
-            wait = wait.min(if is_moving { RECOVERING } else { STUCK });
-        }
-        self.looked.plus(wait)
+        let is_freeing = self.state.awaits_terminations();
+        self.node.due(&self.watches, &self.policy.limits, is_freeing)
     }
 
     /// Tells how many records were dropped because their reader did not keep up, as soon as one can be written again.

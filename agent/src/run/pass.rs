@@ -3,7 +3,7 @@
 use super::Agent;
 use super::episode::Episode;
 use super::status::RANKED;
-use super::watch::{also, need};
+use super::watch::{Watch, also, need};
 use crate::act::{Candidate, LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::state::{Cause, Extent};
@@ -33,8 +33,8 @@ impl Agent {
             (snapshot, plan, next) = self.decide_on(at, extent);
         }
         // Who was killed while this was decided is in it as if nothing had happened: whether anybody else has to go shows once that is taken in.
-        if plan.evictions().next().is_some() && self.dispatcher.was_overtaken() {
-            self.wake_at = Some(at);
+        if plan.evictions().next().is_some() && self.dispatcher.take_unheard_kill() {
+            self.node.decide_at = Some(at);
             return;
         }
         self.has_decided(extent, at);
@@ -61,7 +61,7 @@ impl Agent {
             self.take_step(action, at);
         }
         self.tell_conditions(&plan, extent);
-        self.wake_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
+        self.node.decide_at = plan.wake_in.map(|wake| at.plus(Duration::from_millis(wake.0)));
         // From here on nothing is urgent any more: the worker has its jobs.
         // Where somebody has moved on whom nobody has found, the first in rank may be somebody beside them.
         let is_outdated = self.state.is_outdated(at);
@@ -124,8 +124,7 @@ impl Agent {
         if let Some(metrics) = self.reporter.metrics() {
             metrics.judge(self.state.clock().time(at), &plan.thresholds, is_judged);
         }
-        let watches = self.watches.iter_mut().filter(|watch| is_judged(watch.signal));
-        watches.for_each(|watch| watch.take_thresholds(plan));
+        self.watches.take_thresholds(plan, is_judged);
     }
 
     /// Decides on what is known at `at`; nothing of it is done or remembered yet.
@@ -176,9 +175,7 @@ impl Agent {
         if let Some(pressed) = plan.evictions().find_map(|evict| evict.memory_pressure.as_ref()) {
             return self.pressures.episode_in(&pressed.cgroup);
         }
-        let signal = plan.handled.as_ref().map(|h| h.signal);
-        let watch = self.watches.iter_mut().find(|w| Some(w.signal) == signal);
-        watch.and_then(|w| w.episode.as_mut())
+        self.watches.of_mut(plan.handled.as_ref()?.signal)?.episode.as_mut()
     }
 
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
@@ -283,9 +280,8 @@ impl Agent {
 
     /// The present ranking and its names, for whoever has to act when this loop does not; `None` when nobody may be ended.
     fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, Vec<WorkloadKey>)> {
-        let hard = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
-        let need = hard.and_then(super::Watch::hard_need)?;
         let signal = Signal::MemoryAvailable;
+        let need = self.watches.of(signal).and_then(Watch::hard_need)?;
         let ranked = last_resort(snapshot, &self.policy.limits, &self.history, signal).into_iter();
         let candidate = |key: WorkloadKey| {
             let target = self.state.target(&key)?;

@@ -11,13 +11,15 @@
 //! The lease is renewed while the threshold is near, so a loop that has stopped leaves a reflex that soon ends nobody.
 
 use super::Agent;
+use super::baseline::Baseline;
+use super::watch::Watch;
 use crate::act::{self, LastResort, Mode, Need, Step, Target};
 use crate::clock::Boot;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::meminfo::Measure;
 use crate::sense::node::NodeSensor;
-use crate::state::Cause;
+use crate::state::{Cause, UNEXPLAINED};
 use ebb_journal::incident::{About, Decision};
 use ebb_journal::text::amount;
 use ebb_journal::{Part, Record};
@@ -44,6 +46,8 @@ struct Named {
     key: WorkloadKey,
     /// What it was chosen on.
     decision: Decision,
+    /// At the moment in which it was named last.
+    baseline: Baseline,
 }
 
 impl Arming {
@@ -68,9 +72,8 @@ impl Agent {
         decision: impl FnOnce() -> Decision,
     ) {
         let Some(arming) = &mut self.arming else { return };
-        let is_near =
-            self.watches.iter().any(|w| w.signal == Signal::MemoryAvailable && w.is_near());
-        let is_quiet = !self.state.has_terminations();
+        let is_near = self.watches.of(Signal::MemoryAvailable).is_some_and(Watch::is_near);
+        let is_quiet = !self.state.awaits_terminations();
         let swap_left = self.state.available(Signal::SwapAvailable);
         let first = resort.filter(|_| is_near && is_quiet).and_then(|(resort, key)| {
             let bytes = match resort.need {
@@ -88,7 +91,7 @@ impl Agent {
         let result = match first {
             Some((line, target, key)) => {
                 let measure = self.policy.measure;
-                let armed = name(arming, target, line, measure, &mut self.sensor, &self.roots);
+                let armed = name(arming, target, line, measure, &mut self.node.sensor, &self.roots);
                 let stands = arming.named.as_ref().is_some_and(|named| named.target == *target);
                 if stands && matches!(armed, Err(Trouble::Moment)) {
                     // Taking the name back would leave neither to act, if this loop is held up now.
@@ -99,8 +102,9 @@ impl Agent {
                         self.reporter.tell(Record::ReflexArmed { workload: key.clone() });
                         arming.told = Some(target.clone());
                     }
+                    let baseline = Baseline::now(&mut self.state, Some(target));
                     let (target, key) = (target.clone(), key.clone());
-                    arming.named = Some(Named { target, key, decision: decision() });
+                    arming.named = Some(Named { target, key, decision: decision(), baseline });
                     return;
                 }
                 armed
@@ -140,21 +144,25 @@ impl Agent {
     ///
     /// The node is read once more for that, and both go by what is read: a node that is not below the threshold any more is
     /// so for the loop too, and whoever is named stays so. Where it cannot be read in peace and the reflex does not fire,
-    /// nobody is named any more and the loop decides.
+    /// nobody is named any more and the loop decides; so where who is named has not taken what memory has fallen by since,
+    /// as somebody may have come who has.
     pub(super) fn pull_reflex(&mut self) -> bool {
         let available = self.state.memory_available();
-        let watch = self.watches.iter().find(|w| w.signal == Signal::MemoryAvailable);
+        let watch = self.watches.of(Signal::MemoryAvailable);
         let swap = self.state.available(Signal::SwapAvailable);
         let Some(watch) = watch.filter(|watch| watch.is_below_hard(available, swap)) else {
             return false;
         };
-        let Some(arming) = self.arming.as_mut().filter(|arming| arming.named.is_some()) else {
-            return false;
-        };
+        let Some(arming) = &mut self.arming else { return false };
+        let Some(named) = &arming.named else { return false };
+        let has = self.state.memory_now(&named.target);
+        if !named.baseline.explains(available, has) {
+            return self.take_back_name();
+        }
         let measure = self.policy.measure;
         let mut last = None;
         let pulled = arming.reflex.pull(|| {
-            let reading = last.insert(self.sensor.read_headroom()?);
+            let reading = last.insert(self.node.sensor.read_headroom()?);
             reading.memory.available_by(measure).ok_or_else(|| unknown().into())
         });
         if let Ok(Some(shot)) = pulled {
@@ -171,8 +179,13 @@ impl Agent {
                 return false;
             }
         }
+        self.take_back_name()
+    }
+
+    /// Names nobody to the kernel any more; returns whether the reflex has fired just now, by itself.
+    fn take_back_name(&mut self) -> bool {
+        let Some(arming) = &mut self.arming else { return false };
         if matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
-            // Just now, by itself.
             return self.take_in_shot();
         }
         arming.named = None;
@@ -201,11 +214,11 @@ impl Agent {
     fn take_shot(&mut self, shot: &Shot, named: Named) {
         let at = Boot(u64::try_from(shot.at.as_nanos()).unwrap_or(u64::MAX));
         let available = u64::try_from(shot.available).unwrap_or(0);
-        let Named { target, key, decision } = named;
+        let Named { target, key, decision, baseline: _ } = named;
         let workload = decision.snapshot.workloads.iter().find(|workload| workload.key == key);
         let memory = workload.and_then(|workload| workload.stats.as_ref()?.memory);
         let free = memory.and_then(|memory| memory.working_set());
-        let watch = self.watches.iter_mut().find(|w| w.signal == Signal::MemoryAvailable);
+        let watch = self.watches.of_mut(Signal::MemoryAvailable);
         if watch.as_ref().is_some_and(|watch| watch.episode.is_none()) {
             let about = About::Signal(Signal::MemoryAvailable);
             self.reporter.episode_begins(about, self.state.clock().unix_ms(at));
@@ -298,6 +311,7 @@ fn name(
         processes: processes.into_iter().map(|p| (p.pid_t(), p.start_time)).collect(),
         gauge: gauge(measure),
         line,
+        unexplained: Some(UNEXPLAINED),
         lease: arming.lease,
     };
     let available = || sensor.read_memory()?.available_by(measure).ok_or_else(|| unknown().into());

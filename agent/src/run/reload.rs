@@ -180,8 +180,7 @@ impl Agent {
         self.standby.leave(None);
         self.disarm_reflex();
         let (at, config) = (Boot::now(), &self.policy.text);
-        let signals = self.watches.iter_mut().filter_map(|watch| watch.episode.as_mut());
-        let open = signals.chain(self.pressures.episodes_mut());
+        let open = self.watches.episodes_mut().chain(self.pressures.episodes_mut());
         open.for_each(|episode| episode.reload(at, config));
     }
 }

@@ -10,9 +10,10 @@
 //! Only a filesystem that is full before they could have helped is judged all the same.
 //! Memory and task ids are judged all the time.
 
+use super::Agent;
 use super::image_resync::ImageResync;
 use super::session::{News, Order, Session, Task};
-use super::{Agent, Watch};
+use super::watch::Watch;
 use crate::act::runtime::{Outcome, Undone, Work};
 use crate::act::{self, Mode, Refusal, Target};
 use crate::clock::Boot;
@@ -262,7 +263,7 @@ impl Agent {
 
     /// Takes in one more fact about removals under way; when all are in, tells what came of it and decides again.
     fn settle(&mut self, note: impl FnOnce(&mut Collecting)) {
-        let is_short = self.watches.iter().any(|watch| !watch.is_quick() && watch.is_below());
+        let is_short = self.watches.on_disk().any(Watch::is_below);
         let Some(collecting) = self.collecting_mut() else { return };
         note(collecting);
         if !(collecting.listed && collecting.read) {
@@ -329,7 +330,7 @@ impl Agent {
         if self.is_disk_full_soon() {
             return Extent::Everything;
         }
-        if is_busy || is_recent && self.quick_watches().any(Watch::is_close) {
+        if is_busy || is_recent && self.watches.quick().any(Watch::is_close) {
             Extent::Quick
         } else {
             Extent::Everything
@@ -483,7 +484,7 @@ impl Agent {
 
     /// Asks how much pods take up on disk: often while that may decide who goes, else for pods with limits of their own.
     pub(super) fn ask_for_usage(&mut self, snapshot: &Snapshot, plan: &Plan, at: Boot) {
-        let disk_matters = self.watches.iter().any(|w| !w.is_quick() && w.is_close());
+        let disk_matters = self.watches.on_disk().any(Watch::is_close);
         let is_awaited = plan.notes.iter().any(|note| matches!(note, Note::UsageAwaited { .. }));
         let limited = || {
             snapshot.workloads.iter().any(|pod| {

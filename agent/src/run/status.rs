@@ -213,7 +213,7 @@ impl Agent {
         NodeStatus {
             mode: self.mode,
             answered_at: clock.time(now),
-            looked_at: clock.time(self.looked),
+            looked_at: clock.time(self.node.looked),
             thresholds: thresholds.iter().map(|status| self.threshold_now(status)).collect(),
             memory_pressure: self.pressures.latest(),
             ranking: ranking.map(|(at, ranked)| (clock.time(*at), ranked.clone())),
@@ -228,7 +228,7 @@ impl Agent {
         if let Some(also) = &mut status.also_below {
             also.available = self.state.available(also.signal).or(also.available);
         }
-        let watch = self.watches.iter().find(|watch| watch.signal == status.signal);
+        let watch = self.watches.of(status.signal);
         let time_left = watch.and_then(|watch: &Watch| {
             let threshold = status.threshold?.ceil();
             watch.time_left(u64::try_from(threshold).ok()?)

@@ -73,38 +73,6 @@ impl Watch {
         }
     }
 
-    /// One watch for each signal that this agent observes: memory and task ids, then disk.
-    pub(super) fn all() -> Vec<Self> {
-        let on_disk = [
-            (Signal::NodeFsAvailable, Cadence::disk()),
-            (Signal::NodeFsInodesFree, Cadence::inodes()),
-            (Signal::ImageFsAvailable, Cadence::disk()),
-            (Signal::ImageFsInodesFree, Cadence::inodes()),
-            (Signal::ContainerFsAvailable, Cadence::disk()),
-            (Signal::ContainerFsInodesFree, Cadence::inodes()),
-        ];
-        let mut watches = vec![
-            Self::new(Signal::MemoryAvailable, Cadence::memory()),
-            Self::new(Signal::SwapAvailable, Cadence::swap()),
-            Self::new(Signal::MemoryWithSwapAvailable, Cadence::memory()),
-            Self::new(Signal::PidAvailable, Cadence::pids()),
-        ];
-        watches.extend(on_disk.into_iter().map(|(signal, cadence)| Self::new(signal, cadence)));
-        watches
-    }
-
-    /// Takes in how many processors there are to take memory.
-    pub(super) fn count_processors(&mut self, processors: u64) {
-        if matches!(self.signal, Signal::MemoryAvailable | Signal::MemoryWithSwapAvailable) {
-            self.cadence.taken_by(processors);
-        }
-    }
-
-    /// Whether it can run out within milliseconds; disk takes longer, and looking at it may block.
-    pub(super) fn is_quick(&self) -> bool {
-        !self.signal.is_disk()
-    }
-
     /// Takes over the thresholds that `plan` resolved.
     pub(super) fn take_thresholds(&mut self, plan: &Plan) {
         let of = |strength: Option<Strength>| {

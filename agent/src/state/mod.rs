@@ -301,6 +301,12 @@ impl NodeState {
         !self.terminations.is_empty()
     }
 
+    /// Whether anything is on its way out of which something is to be expected still. One that hangs past its deadline keeps nobody waiting.
+    #[must_use]
+    pub fn awaits_terminations(&self) -> bool {
+        self.terminations.awaits_anybody()
+    }
+
     /// Whether a dry run takes somebody for evicted who runs on.
     #[must_use]
     pub fn has_would_be_victims(&self) -> bool {

@@ -64,7 +64,7 @@ impl NodeState {
 
     /// Whether available memory has fallen so far since workloads were read that who has taken it need not be among them, however young the reading is.
     #[must_use]
-    pub fn is_overtaken(&self) -> bool {
+    pub fn has_unexplained_fall(&self) -> bool {
         let fall = self.available_then.zip(self.memory_available());
         fall.is_some_and(|(then, now)| then.saturating_sub(now) >= UNEXPLAINED)
     }

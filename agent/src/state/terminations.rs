@@ -236,6 +236,12 @@ impl Terminations {
         self.all.iter().any(|d| d.kill_at.is_none() && !d.stuck && !d.pretended)
     }
 
+    /// Whether anybody is still to be seen gone, or to miss the deadline: what they give back is on its way.
+    #[must_use]
+    pub fn awaits_anybody(&self) -> bool {
+        self.all.iter().any(|d| !d.stuck && !d.pretended)
+    }
+
     /// Whether somebody who was chosen for `signal` is still to be seen gone, or to miss the deadline.
     #[must_use]
     pub fn awaits(&self, signal: Signal) -> bool {
@@ -254,6 +260,12 @@ impl Terminations {
     #[must_use]
     pub fn get(&self, target: &Target) -> Option<&Termination> {
         self.all.iter().find(|d| &d.target == target)
+    }
+
+    /// The decision that the end of `target` carries out, if it is on its way.
+    #[must_use]
+    pub fn decision_of(&self, target: &Target) -> Option<Time> {
+        self.get(target)?.decision
     }
 
     /// Begins the grace of `target` at `now`: until then nobody had asked it to end.

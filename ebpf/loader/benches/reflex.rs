@@ -75,6 +75,7 @@ fn checks(reflex: &mut Reflex, cgroup: &Path) -> Result<(u64, u64), Box<dyn Erro
                 ..Gauge::default()
             },
             line: 0,
+            unexplained: None,
             lease: Duration::from_secs(60),
         };
         reflex.arm(&armament, || Ok(AVAILABLE))?;
@@ -129,6 +130,7 @@ fn measure(reflex: &mut Reflex, cgroup: &Path) -> Result<[Vec<Duration>; 3], Box
             processes: vec![identity(&victim)?],
             gauge: GAUGE,
             line: AVAILABLE - ROOM,
+            unexplained: None,
             lease: Duration::from_secs(60),
         };
         let before = now()?;

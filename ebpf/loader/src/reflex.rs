@@ -9,7 +9,8 @@
 //! How much is available is read by the caller and measured by the kernel from then on. The kernel looks before and after
 //! the caller reads: a reading that memory came or went around, or whose reader was held up, is not used.
 //! The kernel never ends process 1, the agent, a kernel thread, or what has an `oom_score_adj` of -1000, whoever names it,
-//! and a process that is not what it was when it was named stops the whole shot. What else is protected is the caller's to
+//! and a process that is not what it was when it was named stops the whole shot. Where the caller wants that, nobody is ended
+//! either while memory has fallen by more than the named cgroup can answer for. What else is protected is the caller's to
 //! know, as is whom to name at all.
 use crate::attach::Refusal;
 use crate::core_tier::{TRIGGER_OBJECT, Trigger};
@@ -47,6 +48,9 @@ pub struct Armament {
     pub gauge: Gauge,
     /// Fewer available bytes than this are too few.
     pub line: u64,
+    /// Bytes that available memory may fall by from now on without the cgroup taking half of them; then nobody is ended,
+    /// as somebody else may have come who takes it. `None`: any number.
+    pub unexplained: Option<u64>,
     /// How long this stands.
     pub lease: Duration,
 }
@@ -139,7 +143,7 @@ impl Reflex {
         armament: &Armament,
         mut available: impl FnMut() -> io::Result<u64>,
     ) -> Result<usize, ArmError> {
-        let Armament { cgroup, processes, gauge, line, lease } = armament;
+        let Armament { cgroup, processes, gauge, line, unexplained, lease } = armament;
         let until = boot_time()?.saturating_add(*lease);
         let named = processes.iter().take(TARGETS);
         let mut arm = self.blank();
@@ -147,6 +151,7 @@ impl Reflex {
         arm.until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         // Up to a whole page: whoever compares bytes finds it crossed no sooner than the kernel does.
         arm.line = self.pages(*line) + i64::from(!line.is_multiple_of(self.page.unsigned_abs()));
+        arm.unexplained = unexplained.map_or(0, |bytes| self.pages(bytes).max(1));
         arm.gauge = *gauge;
         for (slot, (pid, start_ticks)) in arm.processes.iter_mut().zip(named) {
             *slot = Process { start_ticks: *start_ticks, pid: *pid, reserved: 0 };
@@ -274,6 +279,7 @@ impl Reflex {
             available: 0,
             line: 0,
             slack: self.pages(SLACK),
+            unexplained: 0,
             gauge: Gauge::default(),
             agent: i32::try_from(std::process::id()).unwrap_or(0),
             nodes: self.nodes,

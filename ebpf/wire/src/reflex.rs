@@ -54,6 +54,8 @@ pub struct Arm {
     pub line: i64,
     /// Pages that may have come or gone around that reading; when there were more it says nothing.
     pub slack: i64,
+    /// Pages that available memory may fall by from now on, without the cgroup taking half of them, until nobody is ended: somebody else may have come. 0: any number.
+    pub unexplained: i64,
     /// What is measured.
     pub gauge: Gauge,
     /// Process id of the agent, which is never ended.
@@ -117,6 +119,12 @@ pub struct Reflex {
     /// What the counters came to when user space was about to read for itself.
     pub before: i64,
     /// As asked for.
+    pub unexplained: i64,
+    /// Available pages when it was armed.
+    pub named: i64,
+    /// Pages that the named cgroup was charged for then; -1 when that is not known.
+    pub charged: i64,
+    /// As asked for.
     pub gauge: Gauge,
     /// As asked for.
     pub agent: i32,
@@ -171,6 +179,6 @@ pub mod answer {
 }
 
 const _: () = {
-    assert!(size_of::<Arm>() == 1112);
-    assert!(size_of::<Reflex>() == 1656);
+    assert!(size_of::<Arm>() == 1120);
+    assert!(size_of::<Reflex>() == 1680);
 };

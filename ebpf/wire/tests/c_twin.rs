@@ -50,11 +50,12 @@ fn claims() -> Claims {
     layout!(claims, Gauge, "ebb_gauge",
         free inactive_file active_file anon file slab_reclaimable);
     layout!(claims, Arm, "ebb_arm",
-        cgroup until_ns seen_ns available line slack gauge agent nodes count reserved processes);
+        cgroup until_ns seen_ns available line slack unexplained gauge agent nodes count reserved
+        processes);
     layout!(claims, Target, "ebb_target", start_ns cgroup pid fate);
     layout!(claims, Reflex, "ebb_reflex",
         state count doubts killed refused reserved cgroup until_ns fired_ns done_ns base line pages
-        before gauge agent crossed targets);
+        before unexplained named charged gauge agent crossed targets);
     numbers!(claims, reflex_state, "EBB_REFLEX_", FREE ARMED BUSY SHOT);
     numbers!(claims, fate, "EBB_FATE_", NONE KILLED GONE DOUBT REFUSED);
     numbers!(claims, answer, "EBB_ANSWER_", ARMED NOBODY PROTECTED SHOT UNKNOWN MEASURED

@@ -5,11 +5,16 @@ use crate::{CONFIG, config, start};
 use ebb_tests::fake_node::{FakeCgroup, FakeNode, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What procfs says of a user's process of that name.
 fn users_process(node: &FakeNode, cgroup: &FakeCgroup, name: &str) {
-    let pid = cgroup.pid();
+    process_of_user(node, cgroup.pid(), name);
+}
+
+/// The same of a process by its number.
+fn process_of_user(node: &FakeNode, pid: u32, name: &str) {
     let stat = format!(
         "{pid} ({name}) S 1 17 17 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 1 0 7 1000000 250 1 0"
     );
@@ -143,6 +148,55 @@ fn nobody_goes_in_place_of_what_is_exiting_unless_that_takes_too_long() {
         // The end of a victim is waited for up to 30 s, but not of one that does not come.
         assert!(after.is_some_and(|(killed, refused)| killed - refused < 20_000), "{records:#?}");
     }
+}
+
+/// Its owner may have one of its processes hang in the kernel for as long as they like; what the others held is back.
+#[test]
+fn a_victim_that_hangs_does_not_keep_ebb_from_holding_the_next_ahead() {
+    let mut node = FakeNode::new();
+    let hanging = node.add("apps/hanging", 1500);
+    let leak = node.add("apps/leak", 1000);
+    let process = Sleeping::start();
+    process_of_user(&node, process.0.id(), "leak");
+    leak.lists(&format!("{}\n", process.0.id()));
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    wait_for("the kill", || hanging.is_killed());
+    hanging.holds(1);
+    node.set_available(1500);
+    assert_eq!(agent.wait("terminated")["outcome"], "timedOut");
+    let forgotten = Instant::now() + Duration::from_secs(55);
+    // From far above the threshold to right above it, again and again.
+    let fall = (600, 110, 400);
+    let is_held = || has_pidfd_of(agent.child.id(), process.0.id());
+    node.falls_until("it to be held", fall, &[(&leak, 1000)], is_held);
+    assert!(Instant::now() < forgotten, "it was held when the other was remembered no more");
+    agent.stop();
+    assert!(!leak.is_killed());
+}
+
+/// A process that can be held, and ends with this.
+struct Sleeping(Child);
+
+impl Sleeping {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("3600").stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the process `pid` has a pidfd of the process `of`.
+fn has_pidfd_of(pid: u32, of: u32) -> bool {
+    let line = format!("Pid:\t{of}\n");
+    let all = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+    all.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).any(|of| of.contains(&line))
 }
 
 /// Whoever protected it has gone: what it left is a candidate like any other.

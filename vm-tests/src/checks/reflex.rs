@@ -210,12 +210,17 @@ struct Named {
 
 impl Named {
     fn start(reflex: Reflex) -> Result<Self> {
-        let victim = Workload::start("work.slice/victim.service", &["idle", "4"])?;
+        Self::doing(reflex, &["idle", "4"])
+    }
+
+    fn doing(reflex: Reflex, what: &[&str]) -> Result<Self> {
+        let victim = Workload::start("work.slice/victim.service", what)?;
         let armament = Armament {
             cgroup: victim.cgroup.id()?,
             processes: vec![identity(victim.actor.pid()?)?],
             gauge: TAKEN_ALONE,
             line: AVAILABLE - ROOM,
+            unexplained: None,
             lease: LONG,
         };
         Ok(Self { reflex, victim, armament })
@@ -268,6 +273,30 @@ pub(crate) fn leases(_: &TestContext) -> Result<Outcome> {
     ensure!(fired.killed == [named.victim.actor.pid()?.as_raw()], "it ended {fired:?}");
     named.victim.actor.wait()?;
     ensure!(matches!(named.arm(), Err(ArmError::Nobody)), "it named the dead");
+    Ok(Outcome::Passed)
+}
+
+/// What somebody else takes is no reason to end who is named; what it takes itself is.
+pub(crate) fn another_takes_it(_: &TestContext) -> Result<Outcome> {
+    let reflex = match open()? {
+        Ok(reflex) => reflex,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    let mut named = Named::doing(reflex, &["late", "/run/go-taker"])?;
+    named.armament.unexplained = Some(16 << 20);
+    named.arm()?;
+    let taken = std::hint::black_box(vec![1_u8; TAKEN]);
+    ensure!(
+        named.reflex.shot()?.is_none() && named.victim.actor.is_alive()?,
+        "it ended who had taken nothing"
+    );
+    drop(taken);
+    // Whoever waits for the file reads all of it.
+    fs::write("/run/go-soon", (TAKEN >> 20).to_string()).context("cannot write how much")?;
+    fs::rename("/run/go-soon", "/run/go-taker").context("cannot let it take memory")?;
+    let fired = shot(&mut named.reflex)?;
+    ensure!(fired.killed == [named.victim.actor.pid()?.as_raw()], "it ended {fired:?}");
+    named.victim.actor.wait()?;
     Ok(Outcome::Passed)
 }
 

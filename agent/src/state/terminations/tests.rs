@@ -222,7 +222,10 @@ fn a_termination_that_gets_smaller_is_not_stuck() {
     let late = Boot::now().plus(KILLED_COUNTS_FOR * 2);
     assert!(terminations.look(proc, late).1.is_empty(), "400 of 900 are left");
     let later = late.plus(KILLED_COUNTS_FOR * 2);
+    assert!(terminations.awaits_anybody());
     assert_eq!(terminations.look(proc, later).1.len(), 1, "still 400");
+    // Or one process that hangs would keep ebb from deciding ahead for a minute.
+    assert!(!terminations.awaits_anybody() && !terminations.is_empty());
 }
 
 #[test]

@@ -21,7 +21,7 @@ use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 16] = [
+const TESTS: [(&str, Test); 17] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
@@ -37,6 +37,7 @@ const TESTS: [(&str, Test); 16] = [
     ("the_reflex_ends_whom_it_was_told_to_and_nobody_else", reflex::ends),
     ("the_reflex_ends_nobody_when_its_victim_has_moved", reflex::doubts),
     ("the_reflex_keeps_to_whom_it_was_told_of_last_in_peace", reflex::keeps),
+    ("the_reflex_ends_nobody_for_a_fall_that_nobody_can_tell", reflex::unexplained),
     ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
 ];
 

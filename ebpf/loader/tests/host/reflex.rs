@@ -46,7 +46,7 @@ impl Sleeper {
     fn armament(&self, line: u64) -> Result<Armament, Failed> {
         let cgroup = fs::metadata(&self.cgroup.0)?.ino();
         let processes = vec![self.process()?];
-        Ok(Armament { cgroup, processes, gauge: NOTHING, line, lease: LONG })
+        Ok(Armament { cgroup, processes, gauge: NOTHING, line, unexplained: None, lease: LONG })
     }
 
     fn is_alive(&mut self) -> Result<bool, Failed> {
@@ -200,6 +200,24 @@ pub(crate) fn doubts() -> Result<(), Failed> {
     drop(std::hint::black_box(taken));
     assert_eq!(fired.doubted, [i32::try_from(victim.child.id())?]);
     assert!(fired.killed.is_empty() && victim.is_alive()?, "{fired:?}");
+    Ok(())
+}
+
+/// Where the kernel cannot tell what the cgroup of who is named has taken, nobody is ended for a fall that it may not have caused.
+pub(crate) fn unexplained() -> Result<(), Failed> {
+    let mut reflex = open()?;
+    let mut victim = Sleeper::start("named")?;
+    let armament = Armament { gauge: TAKEN_ALONE, ..victim.armament(LINE)? };
+    let careful = Armament { unexplained: Some(16 << 20), ..armament.clone() };
+    assert_eq!(reflex.arm(&careful, available)?, 1);
+    let taken = std::hint::black_box(vec![1_u8; TAKEN]);
+    assert!(reflex.shot()?.is_none() && victim.is_alive()?);
+    drop(taken);
+    assert_eq!(reflex.arm(&armament, available)?, 1);
+    let taken = std::hint::black_box(vec![1_u8; TAKEN]);
+    let fired = shot(&mut reflex)?;
+    drop(taken);
+    assert_eq!(fired.killed, [i32::try_from(victim.child.id())?]);
     Ok(())
 }
 
