@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs of each case.
-const RUNS: usize = 60;
+const RUNS: usize = 40;
 /// Rates in MiB/s; 0 is as fast as it can.
 const RATES: [u64; 4] = [1024, 2048, 4096, 0];
 /// What is left above the threshold when a hog begins, in turn.
