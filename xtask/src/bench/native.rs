@@ -100,7 +100,7 @@ impl Case {
         for time in self.times {
             let _ = write!(row, " {} |", ms(time));
         }
-        let _ = write!(row, " {} | {} |", self.ahead, self.lost);
+        let _ = write!(row, " {} | {} | {} |", self.runs, self.ahead, self.lost);
         row
     }
 }
@@ -117,11 +117,11 @@ fn render(here: &str, measured: &Measured) -> String {
         .collect();
     format!(
         "## From a crossed threshold to the kill, natively\n\n\
-         Conditions: {here}. `ebb run` in a dry run, without BPF, whose loop is therefore never real-time. The workloads are the processes of this host (the memory controller is on cgroup v1). {} runs of each case, each with an agent of its own.\n\
+         Conditions: {here}. `ebb run` in a dry run, without BPF, whose loop is therefore never real-time. The workloads are the processes of this host (the memory controller is on cgroup v1). Up to {} runs of each case, each with an agent of its own.\n\
          The threshold is 128, 256 or 512 MiB below what is available, and a hog, in a session of its own as another service is, goes 512 MiB past it without a pause; at 1 GiB/s in small pages, else in huge ones, without which one thread is not that fast. It begins at another moment of ebb's waits in every run.\n\
-         The hog itself reads `MemAvailable` right before each piece that it touches, so nothing samples beside it: a reading takes it {}. The crossing is its last reading that was not below: at most {} early, and never late. A run in which others used the machine too much to tell is repeated.\n\
-         Seen is the look that finds the threshold crossed; decided is when it is known whom to end; acted is where an agent that enforces has killed. In brackets behind the rate: what it was in fact, by the median.\n\n\
-         | the hog takes | in fact | beside it | seen p50 | p99 | decided p50 | p99 | acted p50 | p99 | decided ahead | lost |\n|---|---|---|---|---|---|---|---|---|---|---|\n{}\n\n\
+         The hog itself reads `MemAvailable` right before each piece that it touches, so nothing samples beside it: a reading takes it {}. The crossing is its last reading that was not below: at most {} early, and never late. A run in which others used the machine too much to tell is repeated, and left out after ten times.\n\
+         Seen is the look that finds the threshold crossed; decided is when it is known whom to end; acted is where an agent that enforces has killed. In fact: the rate, by the median. Of fewer than 100 runs p99 is the worst.\n\n\
+         | the hog takes | in fact | beside it | seen p50 | p99 | decided p50 | p99 | acted p50 | p99 | runs | decided ahead | lost |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n{}\n\n\
          What looking costs while nothing happens, by what is left above the threshold: processor time of all of ebb's threads over a minute (`schedstat`), on nodes made of files with 20 cgroups.\n\n\
          | left | of one core | waits a minute |\n|---|---|---|\n{}\n",
         most(|case| case.runs),
@@ -165,7 +165,7 @@ mod tests {
         let measured = Measured::parse(measured).unwrap();
         let text = render("here", &measured);
         assert!(
-            text.contains("| 4 GiB/s | 3.9 GiB | nothing | 0.31 ms | 0.82 ms | 0.33 ms | 0.84 ms | 0.41 ms | 0.99 ms | 59 | 1 |\n"),
+            text.contains("| 4 GiB/s | 3.9 GiB | nothing | 0.31 ms | 0.82 ms | 0.33 ms | 0.84 ms | 0.41 ms | 0.99 ms | 60 | 59 | 1 |\n"),
             "{text}"
         );
         assert!(text.contains("| as fast as 2 threads can | 8.7 GiB | a busy core |"), "{text}");
