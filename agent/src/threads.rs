@@ -143,7 +143,7 @@ const TURN: Duration = Duration::from_micros(100);
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn take_short_turns(thread: i32) -> io::Result<()> {
+pub fn take_short_turns(thread: i32) -> io::Result<()> {
     let who = libc::id_t::try_from(thread).unwrap_or(0);
     // SAFETY: getpriority takes integers. What it returns for an error is a nice value too, which the call below then refuses or grants.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, who) };

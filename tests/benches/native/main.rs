@@ -4,6 +4,7 @@
 //! BPF and in a dry run, so nobody is killed and nothing is left of one run in the next.
 //!
 //! Prints a line of numbers for each case. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
+mod bare;
 mod hog;
 
 use ebb_tests::fake_node::{FakeNode, PATIENCE};
@@ -72,6 +73,8 @@ struct Timed {
     seen: u64,
     decided: u64,
     acted: u64,
+    /// What two bare threads took for the same.
+    bare: u64,
     /// Whom to end was decided before the crossing was seen.
     is_ahead: bool,
 }
@@ -83,6 +86,10 @@ fn main() {
         ["hog", rate, threads] => {
             be_another_service();
             hog::main(number(rate) * MIB, usize::try_from(number(threads)).expect("threads"));
+        }
+        ["bare"] => {
+            be_another_service();
+            bare::main();
         }
         ["burn"] => {
             be_another_service();
@@ -108,13 +115,15 @@ fn bench(args: &[&str]) {
     let most = HEADROOMS.iter().max().expect("headrooms") + PAST + MOST as u64;
     assert!(hog::available(&meminfo) > FLOOR + most, "too little memory for this is available");
     touch_once();
+    let mut bare = Talking::start(&["bare"]);
+    bare.wait_for("ready");
     for case in cases() {
         let busy = case.is_beside_busy.then(|| Talking::start(&["burn"]));
         let mut timed: Vec<Vec<Timed>> = programs.iter().map(|_| Vec::new()).collect();
         let mut lost = vec![0; programs.len()];
         for n in 0..runs {
             for (program, ebb) in programs.iter().enumerate() {
-                match run(ebb, case, n, &meminfo) {
+                match run(ebb, case, n, &meminfo, &mut bare) {
                     Attempt::Timed(run) => timed[program].push(run),
                     Attempt::Lost => lost[program] += 1,
                     Attempt::Spoiled(why) => eprintln!("left out: {why}, {TRIES} times"),
@@ -126,6 +135,7 @@ fn bench(args: &[&str]) {
             println!("{}", row(program, case, timed, lost[program]));
         }
     }
+    drop(bare);
     for (program, ebb) in programs.iter().enumerate() {
         for (headroom, used, wakes) in idle(ebb) {
             println!("idle {program} {headroom} {used} {wakes}");
@@ -155,12 +165,12 @@ fn touch_once() {
 }
 
 /// One crossing with an agent of its own, as often as others spoil it.
-fn run(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Attempt {
-    let mut last = attempt(ebb, case, n, meminfo);
+fn run(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking) -> Attempt {
+    let mut last = attempt(ebb, case, n, meminfo, bare);
     for _ in 1..TRIES {
         let Attempt::Spoiled(why) = last else { break };
         eprintln!("again: {why}");
-        last = attempt(ebb, case, n, meminfo);
+        last = attempt(ebb, case, n, meminfo, bare);
     }
     last
 }
@@ -174,7 +184,7 @@ enum Attempt {
     Spoiled(&'static str),
 }
 
-fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Attempt {
+fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking) -> Attempt {
     let dir = tempfile::tempdir().expect("a directory");
     let headroom = HEADROOMS[n % HEADROOMS.len()];
     let (rate, threads) = (case.rate.to_string(), case.threads.to_string());
@@ -197,6 +207,8 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Attempt {
     if crossing.gap > KNOWN_TO {
         return Attempt::Spoiled("the hog got no processor at the crossing");
     }
+    bare.say(&crossing.at.to_string());
+    let bare = number(&bare.answer(PATIENCE));
     if !agent.has_evicted() {
         return Attempt::Lost;
     }
@@ -217,7 +229,7 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File) -> Attempt {
     let is_ahead = decided < seen;
     let decided = decided.max(seen);
     let (seen, decided, acted) = (from(seen), from(decided), from(acted));
-    Attempt::Timed(Timed { crossing, seen, decided, acted, is_ahead })
+    Attempt::Timed(Timed { crossing, seen, decided, acted, bare, is_ahead })
 }
 
 fn ns(ms: &Value) -> u64 {
@@ -246,8 +258,8 @@ fn row(program: usize, case: Case, timed: &[Timed], lost: usize) -> String {
     let ahead = timed.iter().filter(|run| run.is_ahead).count();
     let gap = part(&sorted(&|run| run.crossing.gap), 100);
     let reading = part(&sorted(&|run| run.crossing.reading), 50);
-    let moments: [&dyn Fn(&Timed) -> u64; 3] =
-        [&|run| run.seen, &|run| run.decided, &|run| run.acted];
+    let moments: [&dyn Fn(&Timed) -> u64; 4] =
+        [&|run| run.seen, &|run| run.decided, &|run| run.acted, &|run| run.bare];
     let times: Vec<String> = moments
         .into_iter()
         .map(|of| {
