@@ -37,7 +37,7 @@ const TESTS: [(&str, Test); 17] = [
     ("the_reflex_ends_whom_it_was_told_to_and_nobody_else", reflex::ends),
     ("the_reflex_ends_nobody_when_its_victim_has_moved", reflex::doubts),
     ("the_reflex_keeps_to_whom_it_was_told_of_last_in_peace", reflex::keeps),
-    ("the_reflex_ends_nobody_for_a_fall_that_nobody_can_tell", reflex::unexplained),
+    ("the_reflex_ends_nobody_where_who_took_the_memory_is_unknown", reflex::unexplained),
     ("with_every_program_left_out_nothing_is_told_and_nothing_fails", nothing),
 ];
 
