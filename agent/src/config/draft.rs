@@ -71,7 +71,7 @@ impl Draft {
     }
 
     /// Reads ebb's own section.
-    pub(super) fn read(&mut self, mut section: Section<'_>) {
+    fn read(&mut self, mut section: Section<'_>) {
         self.mode = section.choice("mode", &MODES).unwrap_or(self.mode);
         self.enforce = section.flag("enforce").unwrap_or_default();
         self.memory_available = section.choice("memoryAvailable", &MEASURES).unwrap_or_default();
@@ -117,42 +117,24 @@ impl Draft {
         mistakes.sort();
         match (limits, cgroups) {
             (Ok(limits), Ok(options)) if mistakes.is_empty() => {
-                let Draft {
-                    mode,
-                    enforce,
-                    memory_available,
-                    patterns,
-                    contract,
-                    incidents,
-                    before_eviction,
-                    reflex,
-                    seccomp,
-                    has_api_server,
-                    options: _,
-                    also_below: _,
-                    memory_pressure: _,
-                    cgroups,
-                    unused,
-                    slips,
-                } = self;
                 let rules = limits.memory_pressure().iter();
                 eviction.memory_pressure = rules.map(memory_pressure::written).collect();
                 Ok(Config {
-                    mode,
-                    enforce,
-                    memory_available,
-                    patterns,
-                    contract,
-                    incidents,
-                    before_eviction,
-                    cgroups: cgroups.finish(options),
-                    reflex,
-                    seccomp,
-                    has_api_server,
+                    mode: self.mode,
+                    enforce: self.enforce,
+                    memory_available: self.memory_available,
+                    patterns: self.patterns,
+                    contract: self.contract,
+                    incidents: self.incidents,
+                    before_eviction: self.before_eviction,
+                    cgroups: self.cgroups.finish(options),
+                    reflex: self.reflex,
+                    seccomp: self.seccomp,
+                    has_api_server: self.has_api_server,
                     eviction,
                     limits,
-                    unused,
-                    slips,
+                    unused: self.unused,
+                    slips: self.slips,
                     guard_band: None,
                 })
             }

@@ -48,7 +48,7 @@ impl<'a> Pass<'a, '_> {
         Wait::Lasts
     }
 
-    /// Whether thresholds on disk are left alone, because what is dead of the last victims for want of disk has not been removed yet.
+    /// Whether thresholds on disk wait, because what is dead of the last victims for want of disk has not been removed yet.
     ///
     /// All others go on: the kubelet's memory notifiers do not wait either.
     pub(super) fn disk_wait(&mut self) -> Option<DiskWait> {
