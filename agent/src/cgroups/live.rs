@@ -131,13 +131,12 @@ impl Reader {
         let (of_pods, of_containers) = elsewhere.curves;
         let curve = if level == Level::Container { of_containers } else { of_pods };
         let v2 = self.read_cgroup(path, on_v2.into_iter());
-        // To look there for what is known to be there and has nothing to read takes twelve system calls for each cgroup.
-        let v1 = if on_v1.is_empty() && v2.is_ok() {
-            Err(io::ErrorKind::NotFound.into())
-        } else {
-            elsewhere.v1.read(path, on_v1.into_iter(), curve, &mut self.reads)
-        };
-        self.v1 = Some(elsewhere);
+        let elsewhere = self.v1.insert(elsewhere);
+        if on_v1.is_empty() && v2.is_ok() {
+            // To look there all the same takes twelve system calls for each cgroup.
+            return v2;
+        }
+        let v1 = elsewhere.v1.read(path, on_v1.into_iter(), curve, &mut self.reads);
         match (v1, v2) {
             (Ok(mut found), Ok(more)) => {
                 found.files.extend(more.files);

@@ -4,7 +4,7 @@
 
 use super::Agent;
 use super::watch::{Finding, Watch};
-use super::watches::ON_DISK;
+use super::watches::disk_signals;
 use crate::clock::Boot;
 use crate::sense::disk::{Ask, Asked, DiskReading};
 use crate::sense::pod_dirs::PodRoots;
@@ -110,7 +110,7 @@ impl Agent {
         }
         let mut matters = false;
         let had_dirs = self.state.disk().reading().is_some_and(|reading| reading.pods.is_some());
-        for signal in ON_DISK {
+        for signal in disk_signals() {
             matters |= match self.observe_signal(signal, at) {
                 Finding::Clear => false,
                 Finding::Near | Finding::Crossed(_) | Finding::Below => true,

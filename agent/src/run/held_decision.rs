@@ -78,11 +78,10 @@ impl Agent {
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
         let decision =
             victim.is_some().then_some(Decision { config: None, snapshot, history, plan });
-        let held = victim.clone();
+        let baseline = Baseline::now(&mut self.state, victim.as_ref());
         if let Some(victim) = victim {
             self.dispatcher.hold_ready(victim);
         }
-        let baseline = Baseline::now(&mut self.state, held.as_ref());
         self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), baseline, decision });
     }
 

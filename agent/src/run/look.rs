@@ -2,7 +2,7 @@
 
 use super::runtime::RuntimeWatch;
 use super::watch::{Finding, Watch};
-use super::watches::{QUICK, Watches};
+use super::watches::{Watches, quick_signals};
 use super::{Agent, BACKSTOP};
 use crate::cadence::LONGEST;
 use crate::clock::Boot;
@@ -138,7 +138,7 @@ impl Agent {
         let is_resized = self.node.is_resized(swap_total);
         let mut is_near = false;
         let mut is_below = false;
-        for signal in QUICK {
+        for signal in quick_signals() {
             match self.observe_signal(signal, at) {
                 Finding::Clear => {}
                 Finding::Near => is_near = true,

@@ -6,22 +6,14 @@ use crate::cadence::Cadence;
 use ebb_policy::{Plan, Signal};
 
 /// The signals of the node's own files. They can run out within milliseconds: each look at the node serves them.
-pub(super) const QUICK: [Signal; 4] = [
-    Signal::MemoryAvailable,
-    Signal::SwapAvailable,
-    Signal::MemoryWithSwapAvailable,
-    Signal::PidAvailable,
-];
+pub(super) fn quick_signals() -> impl Iterator<Item = Signal> {
+    Signal::ALL.into_iter().filter(|signal| !signal.is_disk())
+}
 
 /// The signals of filesystems. They take longer, and looking at them may block: each reading of the disks serves them.
-pub(super) const ON_DISK: [Signal; 6] = [
-    Signal::NodeFsAvailable,
-    Signal::NodeFsInodesFree,
-    Signal::ImageFsAvailable,
-    Signal::ImageFsInodesFree,
-    Signal::ContainerFsAvailable,
-    Signal::ContainerFsInodesFree,
-];
+pub(super) fn disk_signals() -> impl Iterator<Item = Signal> {
+    Signal::ALL.into_iter().filter(|signal| signal.is_disk())
+}
 
 /// All watches, by who serves them.
 #[derive(Debug)]
@@ -33,19 +25,19 @@ pub(super) struct Watches {
 impl Watches {
     /// Without thresholds: those come with the first decision.
     pub(super) fn new() -> Self {
-        let watch = |signal| Watch::new(signal, cadence(signal));
+        let watch = |signal| Some(Watch::new(signal, cadence(signal)?));
         Self {
-            quick: QUICK.into_iter().map(watch).collect(),
-            on_disk: ON_DISK.into_iter().map(watch).collect(),
+            quick: quick_signals().filter_map(watch).collect(),
+            on_disk: disk_signals().filter_map(watch).collect(),
         }
     }
 
-    /// Those of [`QUICK`].
+    /// Those of [`quick_signals`].
     pub(super) fn quick(&self) -> impl Iterator<Item = &Watch> {
         self.quick.iter()
     }
 
-    /// Those of [`ON_DISK`].
+    /// Those of [`disk_signals`].
     pub(super) fn on_disk(&self) -> impl Iterator<Item = &Watch> {
         self.on_disk.iter()
     }
@@ -91,9 +83,11 @@ impl Watches {
     }
 }
 
-/// How fast what `signal` tells of may run out.
-fn cadence(signal: Signal) -> Cadence {
-    match signal {
+/// How fast what `signal` tells of may run out; `None` for one that this agent does not observe.
+fn cadence(signal: Signal) -> Option<Cadence> {
+    let cadence = match signal {
+        Signal::MemoryAvailable | Signal::MemoryWithSwapAvailable => Cadence::memory(),
+        Signal::AllocatableMemoryAvailable => return None,
         Signal::SwapAvailable => Cadence::swap(),
         Signal::PidAvailable => Cadence::pids(),
         Signal::NodeFsAvailable | Signal::ImageFsAvailable | Signal::ContainerFsAvailable => {
@@ -102,8 +96,6 @@ fn cadence(signal: Signal) -> Cadence {
         Signal::NodeFsInodesFree | Signal::ImageFsInodesFree | Signal::ContainerFsInodesFree => {
             Cadence::inodes()
         }
-        Signal::MemoryAvailable
-        | Signal::AllocatableMemoryAvailable
-        | Signal::MemoryWithSwapAvailable => Cadence::memory(),
-    }
+    };
+    Some(cadence)
 }
