@@ -9,7 +9,7 @@
 //! How much is available is read by the caller and measured by the kernel from then on. The kernel looks before and after
 //! the caller reads: a reading that memory came or went around, or whose reader was held up, is not used.
 //! The kernel never ends process 1, the agent, a kernel thread, or what has an `oom_score_adj` of -1000, whoever names it,
-//! and a process that is not what it was when it was named stops the whole shot. Where the caller wants that, nobody is ended
+//! and a process that is not what it was when it was named stops the whole shot. Where the caller wants that, nobody is killed
 //! either while memory has fallen by more than the named cgroup can answer for. What else is protected is the caller's to
 //! know, as is whom to name at all.
 use crate::attach::Refusal;
@@ -48,7 +48,7 @@ pub struct Armament {
     pub gauge: Gauge,
     /// Fewer available bytes than this are too few.
     pub line: u64,
-    /// Bytes that available memory may fall by from now on without the cgroup taking half of them; then nobody is ended,
+    /// Bytes that available memory may fall by from now on without the cgroup taking half of them; then nobody is killed,
     /// as somebody else may have come who takes it. `None`: any number.
     pub unexplained: Option<u64>,
     /// How long this stands.

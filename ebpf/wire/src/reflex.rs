@@ -54,7 +54,7 @@ pub struct Arm {
     pub line: i64,
     /// Pages that may have come or gone around that reading; when there were more it says nothing.
     pub slack: i64,
-    /// Pages that available memory may fall by from now on, without the cgroup taking half of them, until nobody is ended: somebody else may have come. 0: any number.
+    /// Pages that available memory may fall by from now on without the cgroup taking half of them. Beyond that nobody is killed: somebody else may have come. 0: any number.
     pub unexplained: i64,
     /// What is measured.
     pub gauge: Gauge,

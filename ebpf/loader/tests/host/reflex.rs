@@ -203,7 +203,7 @@ pub(crate) fn doubts() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where the kernel cannot tell what the cgroup of who is named has taken, nobody is ended for a fall that it may not have caused.
+/// Where the kernel cannot tell what the cgroup of who is named has taken, nobody is killed for a fall that it may not have caused.
 pub(crate) fn unexplained() -> Result<(), Failed> {
     let mut reflex = open()?;
     let mut victim = Sleeper::start("named")?;
