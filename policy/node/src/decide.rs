@@ -7,7 +7,7 @@ use crate::{
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
-    plan::{Note, Removable, ThresholdState},
+    plan::{Note, Target, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
@@ -100,20 +100,20 @@ fn wait_for_victims(options: &Options, history: &mut History, plan: &Plan) {
     }
 }
 
-/// One collector may keep what another removes in the same plan; what is removed is not kept. What was skipped is in order.
+/// What one part of a pass skips, another may evict or remove: a pod that was told to end is skipped for its disk, and killed before its
+/// grace is over once memory is short. What is taken was not skipped. What was skipped is in order.
 fn settle(plan: &mut Plan) {
     if plan.skipped.is_empty() {
         return;
     }
-    let mut removed: Vec<Removable<'_>> =
-        plan.actions.iter().filter_map(Removable::removed).collect();
-    removed.sort_unstable();
+    let mut taken: Vec<Target<'_>> = plan.actions.iter().filter_map(Target::taken).collect();
+    taken.sort_unstable();
     // Both are in the same order: they are gone through side by side.
-    let mut removed = removed.into_iter().peekable();
-    plan.skipped.retain(|kept| {
-        let Some(kept) = Removable::of(&kept.subject) else { return true };
-        while removed.next_if(|removed| *removed < kept).is_some() {}
-        removed.peek() != Some(&kept)
+    let mut taken = taken.into_iter().peekable();
+    plan.skipped.retain(|skipped| {
+        let skipped = Target::of(&skipped.subject);
+        while taken.next_if(|taken| *taken < skipped).is_some() {}
+        taken.peek() != Some(&skipped)
     });
 }
 

@@ -80,9 +80,10 @@ impl Subject {
     }
 }
 
-/// Something that a collector removes or keeps, by its name; in the order of [`Subject`].
+/// Something that is evicted or removed, or skipped, by its name; in the order of [`Subject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Removable<'a> {
+pub(crate) enum Target<'a> {
+    Workload(&'a WorkloadKey),
     Container(&'a str),
     Sandbox(&'a str),
     Image(&'a str),
@@ -90,17 +91,17 @@ pub(crate) enum Removable<'a> {
     LogLink(&'a str),
 }
 
-impl<'a> Removable<'a> {
-    /// What an action removes.
-    pub(crate) fn removed(action: &'a Action) -> Option<Removable<'a>> {
+impl<'a> Target<'a> {
+    /// What an action evicts or removes.
+    pub(crate) fn taken(action: &'a Action) -> Option<Target<'a>> {
         match action {
+            Action::Evict(evict) => Some(Self::Workload(&evict.workload)),
             Action::RemoveContainer(container) => Some(Self::Container(&container.id)),
             Action::RemoveSandbox(sandbox) => Some(Self::Sandbox(&sandbox.id)),
             Action::RemoveImage(image) => Some(Self::Image(&image.id)),
             Action::RemoveLogDir(dir) => Some(Self::LogDir(&dir.path)),
             Action::RemoveLogLink(link) => Some(Self::LogLink(&link.path)),
-            Action::Evict(_)
-            | Action::Warn(_)
+            Action::Warn(_)
             | Action::ReclaimMemory(_)
             | Action::Throttle(_)
             | Action::Freeze(_)
@@ -108,15 +109,14 @@ impl<'a> Removable<'a> {
         }
     }
 
-    /// What a subject is, if a collector could remove it.
-    pub(crate) fn of(subject: &'a Subject) -> Option<Removable<'a>> {
+    pub(crate) fn of(subject: &'a Subject) -> Target<'a> {
         match subject {
-            Subject::Workload { .. } => None,
-            Subject::Container { id } => Some(Self::Container(id)),
-            Subject::Sandbox { id } => Some(Self::Sandbox(id)),
-            Subject::Image { id } => Some(Self::Image(id)),
-            Subject::LogDir { path } => Some(Self::LogDir(path)),
-            Subject::LogLink { path } => Some(Self::LogLink(path)),
+            Subject::Workload { workload } => Self::Workload(workload),
+            Subject::Container { id } => Self::Container(id),
+            Subject::Sandbox { id } => Self::Sandbox(id),
+            Subject::Image { id } => Self::Image(id),
+            Subject::LogDir { path } => Self::LogDir(path),
+            Subject::LogLink { path } => Self::LogLink(path),
         }
     }
 }
