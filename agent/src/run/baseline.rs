@@ -21,12 +21,20 @@ impl Baseline {
 
     /// Whether the victim, which has so much `now`, has taken what memory has fallen by since. Else it may be somebody who came since, and whom only another reading finds.
     pub(super) fn explains(self, available: Option<u64>, now: Option<u64>) -> bool {
-        let (Some(before), Some(available)) = (self.available, available) else { return false };
-        let fall = before.saturating_sub(available);
+        let Some(fall) = self.fall(available) else { return false };
         let Some(took) = now.zip(self.had).map(|(now, had)| now.saturating_sub(had)) else {
             return false;
         };
         fall < UNEXPLAINED || took >= fall / 2
+    }
+
+    /// Whether memory has fallen by so little since that it does not matter who took it.
+    pub(super) fn is_little(self, available: Option<u64>) -> bool {
+        self.fall(available).is_some_and(|fall| fall < UNEXPLAINED)
+    }
+
+    fn fall(self, available: Option<u64>) -> Option<u64> {
+        Some(self.available?.saturating_sub(available?))
     }
 }
 
@@ -48,5 +56,7 @@ mod tests {
         assert!(explained(150, Some(300)), "10 MiB are nobody's who matters");
         assert!(!explained(99, None) && !explained(150, None), "it is gone, or nobody knows");
         assert!(!before.explains(None, Some(400 * MIB)));
+        assert!(before.is_little(Some(145 * MIB)) && !before.is_little(Some(144 * MIB)));
+        assert!(!before.is_little(None));
     }
 }

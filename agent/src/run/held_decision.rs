@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_millis(15);
 /// The part of one core that deciding ahead may take is one in this many.
 const SHARE: u32 = 5;
 
+/// The same while memory falls by more than the victim takes of it.
+const SHARE_WHILE_UNEXPLAINED: u32 = 2;
+
 /// A decision for a crossing that has not happened.
 #[derive(Debug)]
 pub(super) struct HeldDecision {
@@ -39,6 +42,11 @@ impl HeldDecision {
         let age = at.since(self.at);
         age < AGAIN.max(self.took * SHARE) || age + left < YOUNG
     }
+
+    /// Whether there is time for another one before the crossing, now that this one will not be acted on: others than its victim have taken what has gone since. At the crossing nobody would be chosen without it.
+    fn may_be_replaced(&self, at: Boot, left: Duration) -> bool {
+        left >= self.took && at.since(self.at) >= self.took * SHARE_WHILE_UNEXPLAINED
+    }
 }
 
 impl Agent {
@@ -50,7 +58,9 @@ impl Agent {
             self.ahead = None;
             return;
         };
-        if self.ahead.as_ref().is_some_and(|ahead| ahead.will_do(at, left)) {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.will_do(at, left))
+            && !self.is_overtaken(at, left)
+        {
             return;
         }
         self.ahead = None;
@@ -83,6 +93,23 @@ impl Agent {
             self.dispatcher.hold_ready(victim);
         }
         self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), baseline, decision });
+    }
+
+    /// Whether the decision that is held is one for nobody by now, and can be made again in time.
+    fn is_overtaken(&mut self, at: Boot, left: Duration) -> bool {
+        let available = self.state.memory_available();
+        let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.may_be_replaced(at, left))
+        else {
+            return false;
+        };
+        // Most often nothing has gone, and nothing is read.
+        if ahead.baseline.is_little(available) {
+            return false;
+        }
+        let evict = ahead.decision.as_ref().and_then(|decision| ended_at_once(&decision.plan));
+        let victim = evict.and_then(|evict| self.state.target(&evict.workload));
+        let has = victim.and_then(|victim| self.state.memory_now(&victim));
+        !ahead.baseline.explains(available, has)
     }
 
     /// Ends who was decided on ahead, now that a threshold on `signal` is seen to be crossed.
@@ -143,5 +170,7 @@ mod tests {
         assert!(will_do(held(1), 39, 0) && will_do(held(1), 20, 19), "it is young at the crossing");
         assert!(!will_do(held(1), 20, 20) && !will_do(held(1), 40, 0));
         assert!(will_do(held(10), 49, 100), "making it takes no more than its share");
+        let replaced = |age, left| held(3).may_be_replaced(Boot(0).plus(ms(age)), ms(left));
+        assert!(replaced(6, 3) && !replaced(5, 3) && !replaced(6, 2));
     }
 }

@@ -41,14 +41,20 @@ impl KeptFile {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_value<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
+        text(self.read_bytes(buffer)?)
+    }
+
+    /// The same of what need not be text: a process chooses its own name.
+    ///
+    /// # Errors
+    /// As [`Self::read`], for any bytes.
+    pub fn read_bytes<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         if buffer.len() < FIRST {
             buffer.resize(FIRST, 0);
         }
         let n = self.0.read_at(buffer, 0)?;
-        if n == buffer.len() {
-            return self.read(buffer);
-        }
-        text(buffer.get(..n).unwrap_or_default())
+        let n = if n == buffer.len() { self.fill(buffer)? } else { n };
+        Ok(buffer.get(..n).unwrap_or_default())
     }
 
     /// Reads the whole content from the start into `buffer`, and returns it as text.
@@ -56,6 +62,12 @@ impl KeptFile {
     /// # Errors
     /// The read's own error, `InvalidData` when the content is not UTF-8 or larger than 1 MiB.
     pub fn read<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
+        let filled = self.fill(buffer)?;
+        text(buffer.get(..filled).unwrap_or_default())
+    }
+
+    /// Reads the whole content from the start; returns how many bytes of the buffer it takes.
+    fn fill(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         if buffer.len() < FIRST {
             buffer.resize(FIRST, 0);
         }
@@ -64,7 +76,7 @@ impl KeptFile {
             let space = buffer.get_mut(filled..).unwrap_or_default();
             let n = self.0.read_at(space, filled as u64)?;
             if n == 0 {
-                break;
+                return Ok(filled);
             }
             filled += n;
             if filled == buffer.len() {
@@ -74,7 +86,6 @@ impl KeptFile {
                 buffer.resize(filled * 2, 0);
             }
         }
-        text(buffer.get(..filled).unwrap_or_default())
     }
 }
 

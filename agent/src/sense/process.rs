@@ -3,7 +3,7 @@
 //! A process is known by its pid together with its start time, or by a pidfd; a pid alone may be another process by the time it is used.
 //! On a host whose memory controller is on cgroup v1, processes are the workloads, ranked by resident memory.
 
-use super::file::read_once;
+use super::file::{KeptFile, read_once};
 use ebb_model::ProcessId;
 use std::path::Path;
 
@@ -34,8 +34,13 @@ impl Process {
     /// Reads one process; `None` when it is gone.
     #[must_use]
     pub fn read(proc: &Path, pid: i32) -> Option<Self> {
-        let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
-        Self::parse(&String::from_utf8_lossy(&stat), page_size())
+        Self::read_into(&mut Vec::new(), proc, pid)
+    }
+
+    fn read_into(buffer: &mut Vec<u8>, proc: &Path, pid: i32) -> Option<Self> {
+        let stat =
+            KeptFile::open(&proc.join(format!("{pid}/stat"))).ok()?.read_bytes(buffer).ok()?;
+        Self::parse(&String::from_utf8_lossy(stat), page_size())
     }
 
     /// Every process that exists at some time during the walk.
@@ -44,9 +49,10 @@ impl Process {
     /// Only when `proc` itself cannot be listed.
     pub fn all(proc: &Path) -> std::io::Result<Vec<Self>> {
         let pids = std::fs::read_dir(proc)?.flatten();
+        let mut buffer = Vec::new();
         Ok(pids
             .filter_map(|e| e.file_name().to_str()?.parse().ok())
-            .filter_map(|pid| Self::read(proc, pid))
+            .filter_map(|pid| Self::read_into(&mut buffer, proc, pid))
             .collect())
     }
 
