@@ -2,9 +2,10 @@
 //!
 //! One wakes every quarter of a millisecond, as ebb does right above a threshold, and wakes the other, as ebb wakes the thread that kills.
 //! From a moment on until the other has woken for it: nobody who looks as often, and hands over once, does without that.
+//! Both real-time, or neither, as ebb's threads are in the same run.
 
 use crate::hog::boot_ns;
-use ebb_agent::threads::take_short_turns;
+use ebb_agent::threads::{precede, take_short_turns};
 use nix::libc;
 use std::collections::VecDeque;
 use std::io::BufRead as _;
@@ -18,8 +19,19 @@ const EVERY: Duration = Duration::from_micros(250);
 /// Looks that are remembered: five seconds.
 const KEPT: usize = 20_000;
 
+/// The priority of the thread that kills, in an agent that enforces.
+const KILL: i32 = 4;
+
+/// Has a thread go before whatever is not real-time, and before ebb's loop, as the one that kills does; 0 is the calling thread.
+pub(crate) fn be_first_to_kill(thread: i32) {
+    let priority = libc::sched_param { sched_priority: KILL };
+    // SAFETY: the parameters outlive the call, which copies them.
+    let result = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
+    assert_eq!(result, 0, "this takes CAP_SYS_NICE");
+}
+
 /// Says for each moment that it is told, in nanoseconds of `CLOCK_BOOTTIME`, how many of them it took from there on.
-pub(crate) fn main() {
+pub(crate) fn main(is_first: bool) {
     // SAFETY: it takes integers; 0 is this process.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
     // Linux before 6.12 does not listen, to ebb neither.
@@ -29,6 +41,9 @@ pub(crate) fn main() {
     let woken = {
         let (looked, all) = (Arc::clone(&looked), Arc::clone(&all));
         thread::spawn(move || {
+            if is_first {
+                be_first_to_kill(0);
+            }
             let mut last = 0;
             loop {
                 thread::park();
@@ -45,6 +60,9 @@ pub(crate) fn main() {
         })
     };
     thread::spawn(move || {
+        if is_first {
+            precede(0, true).expect("this takes CAP_SYS_NICE");
+        }
         loop {
             thread::sleep(EVERY);
             looked.store(boot_ns(), Ordering::Release);

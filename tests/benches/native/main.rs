@@ -3,10 +3,14 @@
 //! The threshold is some hundred MiB below what is available, and a [`hog`] crosses it. Every run has an agent of its own, without
 //! BPF and in a dry run, so nobody is killed and nothing is left of one run in the next.
 //!
-//! Prints a line of numbers for each case. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
+//! A dry run asks for no real-time priority, and waits for a processor as others do. Half of the cases give its threads from outside
+//! what those of an agent that enforces have near a threshold: the same program, the same way, without anybody being killed.
+//!
+//! Prints a line of numbers for each case, and one for all hogs together. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
 mod bare;
 mod hog;
 
+use ebb_agent::threads::precede;
 use ebb_tests::fake_node::{FakeNode, PATIENCE};
 use hog::{Crossing, FLOOR, MIB, MOST, PAST};
 use serde_json::Value;
@@ -28,6 +32,8 @@ const HEADROOMS: [u64; 3] = [128 * MIB, 256 * MIB, 512 * MIB];
 const PHASES: Duration = Duration::from_millis(400);
 /// The golden section: its multiples, less their whole parts, are spread evenly however many there are.
 const GOLDEN: f64 = 0.618_033_988_749_895;
+/// Nanoseconds from the crossing within which it is to be acted on.
+const GOAL: u64 = 1_000_000;
 /// An agent that has not acted by then has lost the run.
 const LOST_AFTER: Duration = Duration::from_secs(3);
 /// A hog that was not given a processor for longer than this just when it crossed the threshold cannot tell when that was.
@@ -64,6 +70,23 @@ struct Case {
     threads: usize,
     /// Whether another process keeps a processor busy.
     is_beside_busy: bool,
+    scheduled: Scheduled,
+}
+
+/// How the agent's threads, and the bare ones, get a processor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheduled {
+    /// As a dry run's: in turns, like all others.
+    InTurns,
+    /// As those of an agent that enforces: before whatever is not real-time.
+    First,
+}
+
+impl Scheduled {
+    /// As an argument of this program, and a number of its lines.
+    fn number(self) -> u8 {
+        u8::from(self == Scheduled::First)
+    }
 }
 
 /// Nanoseconds from the crossing on.
@@ -87,9 +110,9 @@ fn main() {
             be_another_service();
             hog::main(number(rate) * MIB, usize::try_from(number(threads)).expect("threads"));
         }
-        ["bare"] => {
+        ["bare", first] => {
             be_another_service();
-            bare::main();
+            bare::main(number(first) > 0);
         }
         ["burn"] => {
             be_another_service();
@@ -115,27 +138,9 @@ fn bench(args: &[&str]) {
     let most = HEADROOMS.iter().max().expect("headrooms") + PAST + MOST as u64;
     assert!(hog::available(&meminfo) > FLOOR + most, "too little memory for this is available");
     touch_once();
-    let mut bare = Talking::start(&["bare"]);
-    bare.wait_for("ready");
-    for case in cases() {
-        let busy = case.is_beside_busy.then(|| Talking::start(&["burn"]));
-        let mut timed: Vec<Vec<Timed>> = programs.iter().map(|_| Vec::new()).collect();
-        let mut lost = vec![0; programs.len()];
-        for n in 0..runs {
-            for (program, ebb) in programs.iter().enumerate() {
-                match run(ebb, case, n, &meminfo, &mut bare) {
-                    Attempt::Timed(run) => timed[program].push(run),
-                    Attempt::Lost => lost[program] += 1,
-                    Attempt::Spoiled(why) => eprintln!("left out: {why}, {TRIES} times"),
-                }
-            }
-        }
-        drop(busy);
-        for (program, timed) in timed.iter().enumerate() {
-            println!("{}", row(program, case, timed, lost[program]));
-        }
+    for of_a_kind in kinds() {
+        series(&programs, &of_a_kind, runs, &meminfo);
     }
-    drop(bare);
     for (program, ebb) in programs.iter().enumerate() {
         for (headroom, used, wakes) in idle(ebb) {
             println!("idle {program} {headroom} {used} {wakes}");
@@ -143,15 +148,53 @@ fn bench(args: &[&str]) {
     }
 }
 
-fn cases() -> Vec<Case> {
+/// All runs of cases that differ in the hog alone.
+fn series(programs: &[PathBuf], cases: &[Case], runs: usize, meminfo: &File) {
+    let mut all: Vec<(Vec<Timed>, usize)> = programs.iter().map(|_| Default::default()).collect();
+    for case in cases.iter().copied() {
+        let mut bare = Talking::start(&["bare", &case.scheduled.number().to_string()]);
+        bare.wait_for("ready");
+        let busy = case.is_beside_busy.then(|| Talking::start(&["burn"]));
+        let mut timed: Vec<Vec<Timed>> = programs.iter().map(|_| Vec::new()).collect();
+        let mut lost = vec![0; programs.len()];
+        for n in 0..runs {
+            for (program, ebb) in programs.iter().enumerate() {
+                match run(ebb, case, n, meminfo, &mut bare) {
+                    Attempt::Timed(run) => timed[program].push(run),
+                    Attempt::Lost => lost[program] += 1,
+                    Attempt::Spoiled(why) => eprintln!("left out: {why}, {TRIES} times"),
+                }
+            }
+        }
+        drop(busy);
+        for (program, timed) in timed.into_iter().enumerate() {
+            println!("{}", row(program, case, &timed, lost[program]));
+            all[program].0.extend(timed);
+            all[program].1 += lost[program];
+        }
+    }
+    let Some(any) = cases.first().map(|first| Case { rate: 0, threads: 0, ..*first }) else {
+        return;
+    };
+    for (program, (timed, lost)) in all.iter().enumerate() {
+        println!("{}", row(program, any, timed, *lost));
+    }
+}
+
+/// The cases, those together that differ in the hog alone.
+fn kinds() -> Vec<Vec<Case>> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let one = RATES.map(|rate| (rate, 1));
     let all = (cores > 1).then_some((0, cores));
     let hogs: Vec<_> = one.into_iter().chain(all).collect();
-    let beside = |is_beside_busy| {
-        hogs.clone().into_iter().map(move |(rate, threads)| Case { rate, threads, is_beside_busy })
+    let kinds = [Scheduled::InTurns, Scheduled::First]
+        .into_iter()
+        .flat_map(|scheduled| [false, true].map(|is_beside_busy| (scheduled, is_beside_busy)));
+    let of_a_kind = |(scheduled, is_beside_busy)| {
+        let case = |(rate, threads)| Case { rate, threads, is_beside_busy, scheduled };
+        hogs.iter().copied().map(case).collect()
     };
-    beside(false).chain(beside(true)).collect()
+    kinds.map(of_a_kind).collect()
 }
 
 /// Has the host of a virtual machine give it the memory that is used here, so that taking it is as fast in the first run as in the last.
@@ -193,8 +236,12 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     let threshold = hog::available(meminfo).saturating_sub(headroom);
     let mut agent = Agent::start(ebb, dir.path(), threshold);
     agent.wait("started");
+    if case.scheduled == Scheduled::First {
+        agent.put_first();
+    }
     #[expect(clippy::cast_precision_loss, reason = "a few runs")]
     thread::sleep(PHASES.mul_f64((n as f64 * GOLDEN).fract()));
+    let stolen = stolen();
     let left = hog::available(meminfo).saturating_sub(threshold);
     if left < headroom / 2 || left > headroom * 2 {
         return Attempt::Spoiled("the headroom is another");
@@ -209,7 +256,11 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     }
     bare.say(&crossing.at.to_string());
     let bare = number(&bare.answer(PATIENCE));
-    if !agent.has_evicted() {
+    let has_evicted = agent.has_evicted();
+    if self::stolen() > stolen {
+        return Attempt::Spoiled("the host took a processor away");
+    }
+    if !has_evicted {
         return Attempt::Lost;
     }
     drop(hog);
@@ -232,6 +283,13 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     Attempt::Timed(Timed { crossing, seen, decided, acted, bare, is_ahead })
 }
 
+/// Ticks of 10 ms for which the host of this virtual machine ran something else in place of its processors (`steal` in proc_stat(5)); on hardware there are none.
+fn stolen() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").expect("processor times");
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu ")).expect("those of all");
+    number(all.split_whitespace().nth(7).unwrap_or("0"))
+}
+
 fn ns(ms: &Value) -> u64 {
     let ms = ms.as_f64().expect("milliseconds");
     u64::try_from(Duration::from_secs_f64(ms / 1000.0).as_nanos()).expect("no more than 64 bits")
@@ -243,7 +301,7 @@ fn crossed_at(line: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// `run PROGRAM RATE THREADS BUSY RUNS`, then the rate in fact in MiB/s, how many were decided ahead, how many were lost, and in nanoseconds the longest gap about a crossing, the mean of a reading, and p50 and p99 to each moment.
+/// `run PROGRAM RATE THREADS BUSY FIRST RUNS`, without threads for all hogs together; then the rate in fact in MiB/s, how many were decided ahead, acted on within a millisecond, and lost, and in nanoseconds the longest gap about a crossing, the mean of a reading, and p50 and p99 to each moment.
 fn row(program: usize, case: Case, timed: &[Timed], lost: usize) -> String {
     let sorted = |of: &dyn Fn(&Timed) -> u64| {
         let mut all: Vec<u64> = timed.iter().map(of).collect();
@@ -256,6 +314,7 @@ fn row(program: usize, case: Case, timed: &[Timed], lost: usize) -> String {
     };
     let rate = part(&sorted(&|run| run.crossing.rate), 50) / MIB;
     let ahead = timed.iter().filter(|run| run.is_ahead).count();
+    let soon = timed.iter().filter(|run| run.acted <= GOAL).count();
     let gap = part(&sorted(&|run| run.crossing.gap), 100);
     let reading = part(&sorted(&|run| run.crossing.reading), 50);
     let moments: [&dyn Fn(&Timed) -> u64; 4] =
@@ -267,10 +326,11 @@ fn row(program: usize, case: Case, timed: &[Timed], lost: usize) -> String {
             format!("{} {}", part(&all, 50), part(&all, 99))
         })
         .collect();
-    let Case { rate: asked, threads, is_beside_busy } = case;
+    let Case { rate: asked, threads, is_beside_busy, scheduled } = case;
     format!(
-        "run {program} {asked} {threads} {} {} {rate} {ahead} {lost} {gap} {reading} {}",
+        "run {program} {asked} {threads} {} {} {} {rate} {ahead} {soon} {lost} {gap} {reading} {}",
         u8::from(is_beside_busy),
+        scheduled.number(),
         timed.len() + lost,
         times.join(" ")
     )
@@ -352,6 +412,21 @@ impl Agent {
         let records = lines(process.stdout.take().expect("its records"));
         let log = lines(process.stderr.take().expect("its log"));
         Self { process: Running(process), records, log, seen: Vec::new() }
+    }
+
+    /// Gives its threads what those of an agent that enforces have near a threshold: who kills goes before the loop, and the loop before whatever is not real-time.
+    fn put_first(&self) {
+        let id = self.process.0.id();
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).expect("its threads");
+        for task in tasks.map(|task| task.expect("a thread")) {
+            let name = fs::read_to_string(task.path().join("comm")).expect("a name");
+            let thread = task.file_name().to_string_lossy().parse().expect("a thread's id");
+            if name.trim() == "ebb-act" {
+                bare::be_first_to_kill(thread);
+            } else if thread == id.cast_signed() {
+                precede(thread, true).expect("this takes CAP_SYS_NICE");
+            }
+        }
     }
 
     /// Waits for a record of that kind, for as long as it takes.
