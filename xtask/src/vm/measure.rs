@@ -1,7 +1,10 @@
 //! Guests that measure, one at a time, what they leave taken out for whoever renders it: one for each contender on one kernel, or one on each kernel.
+use super::kernel::Image;
 use super::lab::Lab;
 use super::machine::{Job, Report, Verdict};
+use super::matrix::Kernel;
 use super::payload::Test;
+use crate::arch::Arch;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -74,7 +77,7 @@ pub(crate) fn all(kind: &str, names: &[String]) -> Result<Measured> {
     Ok(Measured { conditions, contenders })
 }
 
-/// Take the measurements of these names on every kernel of the matrix; one that a kernel has not got what it takes for is left out.
+/// Take the measurements of these names on every kernel of the matrix that is for this architecture: another is emulated by other means, and its figures compare with nothing. One that a kernel has not got what it takes for is left out.
 ///
 /// # Errors
 /// When one could not be taken.
@@ -83,7 +86,8 @@ pub(crate) fn everywhere(names: &[&str]) -> Result<Measured> {
     let mut tests = lab.payload.benches()?;
     tests.retain(|test| names.contains(&test.name.as_str()));
     ensure!(tests.len() == names.len(), "not all of {names:?} are in the registry");
-    let kernels = lab.kernels.clone();
+    let of_this = |(kernel, _): &&(Kernel, Image)| kernel.arch == Arch::Amd64;
+    let kernels: Vec<_> = lab.kernels.iter().filter(of_this).cloned().collect();
     let mut jobs = Vec::new();
     for (kernel, image) in &kernels {
         jobs.extend(lab.jobs(kernel, image, &tests, 0)?);
