@@ -8,6 +8,7 @@
 //!
 //! Prints a line of numbers for each case, and one for all hogs together. `--ebb PROGRAM`, given several times, compares other builds in alternation; `--runs N` makes shorter or longer series.
 mod bare;
+mod held_up;
 mod hog;
 
 use ebb_agent::threads::precede;
@@ -23,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs of each case.
-const RUNS: usize = 40;
+const RUNS: usize = 30;
 /// Rates in MiB/s; 0 is as fast as it can.
 const RATES: [u64; 4] = [1024, 2048, 4096, 0];
 /// What is left above the threshold when a hog begins, in turn.
@@ -38,6 +39,9 @@ const GOAL: u64 = 1_000_000;
 const LOST_AFTER: Duration = Duration::from_secs(3);
 /// A hog that was not given a processor for longer than this just when it crossed the threshold cannot tell when that was.
 const KNOWN_TO: u64 = 1_500_000;
+/// Where a processor did not run anything for as long as [`GOAL`] about the crossing, the run tells nothing of ebb: nanoseconds before it and after.
+const BEFORE: u64 = 5_000_000;
+const AFTER: u64 = 20_000_000;
 /// Others use this machine too: what they take must not cross the threshold in the hog's place, nor keep it from a processor then.
 const TRIES: usize = 10;
 
@@ -114,6 +118,10 @@ fn main() {
             be_another_service();
             bare::main(number(first) > 0);
         }
+        ["held-up"] => {
+            be_another_service();
+            held_up::main();
+        }
         ["burn"] => {
             be_another_service();
             burn();
@@ -154,12 +162,15 @@ fn series(programs: &[PathBuf], cases: &[Case], runs: usize, meminfo: &File) {
     for case in cases.iter().copied() {
         let mut bare = Talking::start(&["bare", &case.scheduled.number().to_string()]);
         bare.wait_for("ready");
+        let mut held_up = Talking::start(&["held-up"]);
+        held_up.wait_for("ready");
+        let mut beside = Beside { bare, held_up };
         let busy = case.is_beside_busy.then(|| Talking::start(&["burn"]));
         let mut timed: Vec<Vec<Timed>> = programs.iter().map(|_| Vec::new()).collect();
         let mut lost = vec![0; programs.len()];
         for n in 0..runs {
             for (program, ebb) in programs.iter().enumerate() {
-                match run(ebb, case, n, meminfo, &mut bare) {
+                match run(ebb, case, n, meminfo, &mut beside) {
                     Attempt::Timed(run) => timed[program].push(run),
                     Attempt::Lost => lost[program] += 1,
                     Attempt::Spoiled(why) => eprintln!("left out: {why}, {TRIES} times"),
@@ -208,12 +219,12 @@ fn touch_once() {
 }
 
 /// One crossing with an agent of its own, as often as others spoil it.
-fn run(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking) -> Attempt {
-    let mut last = attempt(ebb, case, n, meminfo, bare);
+fn run(ebb: &Path, case: Case, n: usize, meminfo: &File, beside: &mut Beside) -> Attempt {
+    let mut last = attempt(ebb, case, n, meminfo, beside);
     for _ in 1..TRIES {
         let Attempt::Spoiled(why) = last else { break };
         eprintln!("again: {why}");
-        last = attempt(ebb, case, n, meminfo, bare);
+        last = attempt(ebb, case, n, meminfo, beside);
     }
     last
 }
@@ -227,7 +238,13 @@ enum Attempt {
     Spoiled(&'static str),
 }
 
-fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking) -> Attempt {
+/// What looks beside ebb.
+struct Beside {
+    bare: Talking,
+    held_up: Talking,
+}
+
+fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, beside: &mut Beside) -> Attempt {
     let dir = tempfile::tempdir().expect("a directory");
     let headroom = HEADROOMS[n % HEADROOMS.len()];
     let (rate, threads) = (case.rate.to_string(), case.threads.to_string());
@@ -241,7 +258,6 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     }
     #[expect(clippy::cast_precision_loss, reason = "a few runs")]
     thread::sleep(PHASES.mul_f64((n as f64 * GOLDEN).fract()));
-    let stolen = stolen();
     let left = hog::available(meminfo).saturating_sub(threshold);
     if left < headroom / 2 || left > headroom * 2 {
         return Attempt::Spoiled("the headroom is another");
@@ -254,11 +270,14 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     if crossing.gap > KNOWN_TO {
         return Attempt::Spoiled("the hog got no processor at the crossing");
     }
-    bare.say(&crossing.at.to_string());
-    let bare = number(&bare.answer(PATIENCE));
+    beside.bare.say(&crossing.at.to_string());
+    let bare = number(&beside.bare.answer(PATIENCE));
     let has_evicted = agent.has_evicted();
-    if self::stolen() > stolen {
-        return Attempt::Spoiled("the host took a processor away");
+    // From the readings on that the last decision ahead is made of.
+    let from = crossing.at.saturating_sub(BEFORE);
+    beside.held_up.say(&format!("{from} {}", hog::boot_ns().min(crossing.at + AFTER)));
+    if number(&beside.held_up.answer(PATIENCE)) > GOAL {
+        return Attempt::Spoiled("this machine was not given a processor");
     }
     if !has_evicted {
         return Attempt::Lost;
@@ -281,13 +300,6 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, bare: &mut Talking)
     let decided = decided.max(seen);
     let (seen, decided, acted) = (from(seen), from(decided), from(acted));
     Attempt::Timed(Timed { crossing, seen, decided, acted, bare, is_ahead })
-}
-
-/// Ticks of 10 ms for which the host of this virtual machine ran something else in place of its processors (`steal` in proc_stat(5)); on hardware there are none.
-fn stolen() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").expect("processor times");
-    let all = stat.lines().find_map(|line| line.strip_prefix("cpu ")).expect("those of all");
-    number(all.split_whitespace().nth(7).unwrap_or("0"))
 }
 
 fn ns(ms: &Value) -> u64 {
