@@ -19,8 +19,14 @@ impl Baseline {
         }
     }
 
-    /// Whether the victim, which has so much `now`, has taken what memory has fallen by since. Else it may be somebody who came since, and whom only another reading finds.
-    pub(super) fn explains(self, available: Option<u64>, now: Option<u64>) -> bool {
+    /// Whether the victim has taken what memory has fallen by since. Else it may be somebody who came since, and whom only another reading finds.
+    pub(super) fn still_explains(self, state: &mut NodeState, victim: Option<&Target>) -> bool {
+        let Self { available, had } = Self::now(state, victim);
+        self.explains(available, had)
+    }
+
+    /// The same where the victim has so much `now`.
+    fn explains(self, available: Option<u64>, now: Option<u64>) -> bool {
         let Some(fall) = self.fall(available) else { return false };
         let Some(took) = now.zip(self.had).map(|(now, had)| now.saturating_sub(had)) else {
             return false;

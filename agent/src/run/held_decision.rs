@@ -97,19 +97,17 @@ impl Agent {
 
     /// Whether the decision that is held is one for nobody by now, and can be made again in time.
     fn is_overtaken(&mut self, at: Boot, left: Duration) -> bool {
-        let available = self.state.memory_available();
         let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.may_be_replaced(at, left))
         else {
             return false;
         };
         // Most often nothing has gone, and nothing is read.
-        if ahead.baseline.is_little(available) {
+        if ahead.baseline.is_little(self.state.memory_available()) {
             return false;
         }
         let evict = ahead.decision.as_ref().and_then(|decision| ended_at_once(&decision.plan));
         let victim = evict.and_then(|evict| self.state.target(&evict.workload));
-        let has = victim.and_then(|victim| self.state.memory_now(&victim));
-        !ahead.baseline.explains(available, has)
+        !ahead.baseline.still_explains(&mut self.state, victim.as_ref())
     }
 
     /// Ends who was decided on ahead, now that a threshold on `signal` is seen to be crossed.
@@ -128,8 +126,7 @@ impl Agent {
         }
         let Some(evict) = ended_at_once(&decision.plan) else { return };
         let victim = self.state.target(&evict.workload);
-        let has = victim.and_then(|victim| self.state.memory_now(&victim));
-        if !ahead.baseline.explains(self.state.memory_available(), has) {
+        if !ahead.baseline.still_explains(&mut self.state, victim.as_ref()) {
             return;
         }
         self.evict(evict, &decision.plan);

@@ -155,8 +155,7 @@ impl Agent {
         };
         let Some(arming) = &mut self.arming else { return false };
         let Some(named) = &arming.named else { return false };
-        let has = self.state.memory_now(&named.target);
-        if !named.baseline.explains(available, has) {
+        if !named.baseline.still_explains(&mut self.state, Some(&named.target)) {
             return self.take_back_name();
         }
         let measure = self.policy.measure;
