@@ -79,7 +79,7 @@ pub fn own_id() -> i32 {
 
 /// Which thread goes before which, and all before whatever is not real-time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub enum Turn {
     /// Those that were killed, for as long as ebb lets them: behind whoever has to end that.
     Killed = 1,
     /// The loop, while it has something to decide or to take in that cannot wait.
@@ -167,7 +167,7 @@ pub fn take_short_turns(thread: i32) -> io::Result<()> {
 ///
 /// # Errors
 /// What the kernel says; `ESRCH` where there is no such thread.
-pub(crate) fn schedule(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
+pub fn schedule(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameters outlive the call, which copies them.
     let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };

@@ -5,7 +5,7 @@
 //! Both real-time, or neither, as ebb's threads are in the same run.
 
 use crate::hog::boot_ns;
-use ebb_agent::threads::{precede, take_short_turns};
+use ebb_agent::threads::{Turn, precede, schedule, take_short_turns};
 use nix::libc;
 use std::collections::VecDeque;
 use std::io::BufRead as _;
@@ -19,15 +19,9 @@ const EVERY: Duration = Duration::from_micros(250);
 /// Looks that are remembered: five seconds.
 const KEPT: usize = 20_000;
 
-/// The priority of the thread that kills, in an agent that enforces.
-const KILL: i32 = 4;
-
 /// Has a thread go before whatever is not real-time, and before ebb's loop, as the one that kills does; 0 is the calling thread.
 pub(crate) fn be_first_to_kill(thread: i32) {
-    let priority = libc::sched_param { sched_priority: KILL };
-    // SAFETY: the parameters outlive the call, which copies them.
-    let result = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
-    assert_eq!(result, 0, "this takes CAP_SYS_NICE");
+    schedule(thread, libc::SCHED_FIFO, Turn::Kill as i32).expect("this takes CAP_SYS_NICE");
 }
 
 /// Says for each moment that it is told, in nanoseconds of `CLOCK_BOOTTIME`, how many of them it took from there on.

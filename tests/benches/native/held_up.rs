@@ -4,6 +4,7 @@
 //! about that, and its own counter (`steal` in proc_stat(5)) tells of it in steps of 10 ms.
 
 use crate::hog::boot_ns;
+use ebb_agent::threads::schedule;
 use nix::libc;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -49,10 +50,7 @@ fn look(cpu: usize, gaps: &Mutex<VecDeque<Gap>>) {
     let mut only = CpuSet::new();
     only.set(cpu).expect("a processor");
     sched_setaffinity(Pid::from_raw(0), &only).expect("it is there");
-    let priority = libc::sched_param { sched_priority: PRIORITY };
-    // SAFETY: the parameters outlive the call, which copies them; 0 is this thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
-    assert_eq!(result, 0, "this takes CAP_SYS_NICE");
+    schedule(0, libc::SCHED_FIFO, PRIORITY).expect("this takes CAP_SYS_NICE");
     let mut last = boot_ns();
     loop {
         thread::sleep(EVERY);

@@ -73,45 +73,30 @@ struct Case {
 
 impl Case {
     fn parse(numbers: &[u64]) -> Result<Self> {
-        let &[
-            _,
-            rate,
-            threads,
-            busy,
-            first,
-            runs,
-            in_fact,
-            ahead,
-            soon,
-            lost,
-            gap,
-            reading,
-            ref times @ ..,
-        ] = numbers
-        else {
-            bail!("too few numbers: {numbers:?}");
-        };
-        let rate = match (rate, threads) {
+        let mut rest = numbers.iter().copied().skip(1);
+        let mut next = || rest.next().with_context(|| format!("too few numbers: {numbers:?}"));
+        let rate = match (next()?, next()?) {
             (0, 0) => ANY.to_owned(),
             (0, 1) => "as fast as it can".to_owned(),
             (0, threads) => format!("as fast as {threads} threads can"),
             (rate, _) => format!("{} GiB/s", rate / 1024),
         };
-        let times = times.try_into().with_context(|| format!("not eight times: {times:?}"))?;
-        let (is_beside_busy, is_first) = (busy > 0, first > 0);
-        Ok(Self {
-            runs,
+        // In the order of the line.
+        let case = Self {
             rate,
-            is_beside_busy,
-            is_first,
-            in_fact,
-            ahead,
-            soon,
-            lost,
-            gap,
-            reading,
-            times,
-        })
+            is_beside_busy: next()? > 0,
+            is_first: next()? > 0,
+            runs: next()?,
+            in_fact: next()?,
+            ahead: next()?,
+            soon: next()?,
+            lost: next()?,
+            gap: next()?,
+            reading: next()?,
+            times: [next()?, next()?, next()?, next()?, next()?, next()?, next()?, next()?],
+        };
+        ensure!(rest.next().is_none(), "too many numbers: {numbers:?}");
+        Ok(case)
     }
 
     fn beside(&self) -> &'static str {
