@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub struct Reporter {
     clock: Clock,
     sinks: Vec<Box<dyn Sink>>,
+    /// Told while records are held back, in their order; `None` while they are not.
+    held_back: Option<Vec<Entry>>,
     /// Episodes of pressure that are going on, with the names of their incident records.
     episodes: Vec<(About, String)>,
     /// Where records are counted.
@@ -28,7 +30,13 @@ impl Reporter {
     /// Records to `sink`, with times by `clock`.
     #[must_use]
     pub fn new(clock: Clock, sink: Box<dyn Sink>) -> Self {
-        Self { clock, sinks: vec![sink], episodes: Vec::new(), metrics: None }
+        Self {
+            clock,
+            sinks: vec![sink],
+            held_back: None,
+            episodes: Vec::new(),
+            metrics: None,
+        }
     }
 
     /// Records that are counted, too.
@@ -80,7 +88,22 @@ impl Reporter {
     pub fn tell_at(&mut self, at: Boot, record: Record) {
         let episodes = self.episodes.iter().map(|(_, name)| name.clone()).collect();
         let entry = Entry { at: self.clock.time(at), episodes, record };
-        self.sinks.iter_mut().for_each(|sink| sink.take(&entry));
+        match &mut self.held_back {
+            Some(held_back) => held_back.push(entry),
+            None => self.sinks.iter_mut().for_each(|sink| sink.take(&entry)),
+        }
+    }
+
+    /// From here to [`Self::go_on`] no sink takes anything: to word a record takes longer than what is more urgent.
+    pub(crate) fn hold_back(&mut self) {
+        self.held_back.get_or_insert_default();
+    }
+
+    /// Hands what was held back to the sinks, and from here on every record at once.
+    pub(crate) fn go_on(&mut self) {
+        for entry in self.held_back.take().into_iter().flatten() {
+            self.sinks.iter_mut().for_each(|sink| sink.take(&entry));
+        }
     }
 }
 
@@ -88,7 +111,36 @@ impl Reporter {
 mod tests {
     use super::*;
     use crate::act::Standby;
+    use std::sync::Mutex;
     use std::time::Duration;
+
+    /// Keeps what records say.
+    #[derive(Clone, Default)]
+    struct Taken(Arc<Mutex<Vec<String>>>);
+
+    impl Sink for Taken {
+        fn take(&mut self, entry: &Entry) {
+            let Record::Degraded { what, .. } = &entry.record else { panic!("{entry:?}") };
+            self.0.lock().unwrap().push(what.clone());
+        }
+    }
+
+    #[test]
+    fn what_is_told_while_records_are_held_back_is_handed_on_later_and_in_its_order() {
+        let taken = Taken::default();
+        let told = || taken.0.lock().unwrap().clone();
+        let mut reporter = Reporter::new(Clock::of_process(), Box::new(taken.clone()));
+        reporter.go_on();
+        reporter.hold_back();
+        reporter.tell_degraded(Part::Actors, "first");
+        reporter.hold_back();
+        reporter.tell_degraded(Part::Actors, "second");
+        assert!(told().is_empty());
+        reporter.go_on();
+        assert_eq!(told(), ["first", "second"]);
+        reporter.tell_degraded(Part::Actors, "third");
+        assert_eq!(told(), ["first", "second", "third"]);
+    }
 
     #[test]
     fn a_loop_that_does_not_come_round_is_not_alive() {

@@ -34,13 +34,6 @@ impl Agent {
                 seen_after_ms: ms(at.since(crossed)),
             };
             self.reporter.tell_at(crossed, record);
-            // Records count milliseconds; whoever measures the way from here wants the moment itself.
-            tracing::debug!(
-                ?signal,
-                crossed_ns = crossed.0,
-                seen_ns = at.0,
-                "a threshold is crossed"
-            );
         }
         finding
     }

@@ -138,18 +138,28 @@ impl Agent {
         let is_resized = self.node.is_resized(swap_total);
         let mut is_near = false;
         let mut is_below = false;
+        // Who was decided on ahead goes before a word is said of the crossing.
+        self.reporter.hold_back();
         for signal in quick_signals() {
             match self.observe_signal(signal, at) {
                 Finding::Clear => {}
                 Finding::Near => is_near = true,
-                Finding::Crossed(_) => {
+                Finding::Crossed(crossed) => {
                     is_below = true;
                     self.precedence.take(at);
                     self.act_on_what_was_decided_ahead(signal, at);
+                    // Records count milliseconds; whoever measures the way from here wants the moment itself.
+                    tracing::debug!(
+                        ?signal,
+                        crossed_ns = crossed.0,
+                        seen_ns = at.0,
+                        "a threshold is crossed"
+                    );
                 }
                 Finding::Below => is_below = true,
             }
         }
+        self.reporter.go_on();
         if self.watches.of(Signal::MemoryAvailable).is_some_and(Watch::is_above) {
             self.state.terminations().note_memory_is_back();
         }

@@ -37,8 +37,8 @@ const GOLDEN: f64 = 0.618_033_988_749_895;
 const GOAL: u64 = 1_000_000;
 /// An agent that has not acted by then has lost the run.
 const LOST_AFTER: Duration = Duration::from_secs(3);
-/// A hog that was not given a processor for longer than this just when it crossed the threshold cannot tell when that was.
-const KNOWN_TO: u64 = 1_500_000;
+/// A hog that was not given a processor for as long as [`GOAL`] just when it crossed the threshold cannot tell when that was.
+const KNOWN_TO: u64 = GOAL;
 /// Where a processor did not run anything for as long as [`GOAL`] about the crossing, the run tells nothing of ebb: nanoseconds before it and after.
 const BEFORE: u64 = 5_000_000;
 const AFTER: u64 = 20_000_000;
@@ -54,7 +54,7 @@ const SETTLING: Duration = Duration::from_secs(15);
 const WATCHED: Duration = Duration::from_secs(60);
 
 /// The moments in the log of the agent, which its records have by the millisecond only.
-const LOG: &str = "warn,ebb_agent::run::episodes=debug";
+const LOG: &str = "warn,ebb_agent::run::look=debug";
 
 /// A process that ends with this.
 struct Running(Child);
@@ -265,7 +265,7 @@ fn attempt(ebb: &Path, case: Case, n: usize, meminfo: &File, beside: &mut Beside
     let began = hog::boot_ns();
     hog.say(&threshold.to_string());
     let Some(crossing) = Crossing::parse(&hog.answer(PATIENCE)) else {
-        return Attempt::Spoiled("the hog has not crossed the threshold once");
+        return Attempt::Spoiled("the hog has not crossed the threshold, or not once and alone");
     };
     if crossing.gap > KNOWN_TO {
         return Attempt::Spoiled("the hog got no processor at the crossing");
