@@ -30,13 +30,7 @@ impl Reporter {
     /// Records to `sink`, with times by `clock`.
     #[must_use]
     pub fn new(clock: Clock, sink: Box<dyn Sink>) -> Self {
-        Self {
-            clock,
-            sinks: vec![sink],
-            held_back: None,
-            episodes: Vec::new(),
-            metrics: None,
-        }
+        Self { clock, sinks: vec![sink], held_back: None, episodes: Vec::new(), metrics: None }
     }
 
     /// Records that are counted, too.
