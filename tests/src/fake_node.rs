@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
+/// MiB that the node has.
+const TOTAL: u64 = 4096;
+
 /// Process ids that no process can have, so that nothing real is ever looked at or signalled.
 const FIRST_PID: u32 = 4_194_305;
 
@@ -88,6 +91,17 @@ impl FakeNode {
     /// The same in smaller steps.
     pub fn set_available_kib(&self, available: u64) {
         replace(&self.proc().join("meminfo"), &meminfo_with(available));
+    }
+
+    /// Makes `mib` MiB available, with all lines of `/proc/meminfo` that say where the rest is, but for `aside` MiB: those show nowhere.
+    pub fn set_available_beside(&self, mib: u64, aside: u64) {
+        let file = 64;
+        let anon = TOTAL - mib - file - aside;
+        let [file, anon] = [file, anon].map(|mib| mib * 1024);
+        let rest = format!(
+            "Buffers: 0 kB\nCached: {file} kB\nAnonPages: {anon} kB\nSReclaimable: 0 kB\nSUnreclaim: 0 kB\n"
+        );
+        replace(&self.proc().join("meminfo"), &(meminfo_with(mib * 1024) + &rest));
     }
 
     /// Makes less and less available, `rate` MiB less each second, until `done`; it never falls below `floor`, from which it begins again. What is gone from `from` is what `growing` have gained, in equal shares, on top of the MiB that each began with.
@@ -308,7 +322,7 @@ impl FakeCgroup {
 
 /// What `/proc/meminfo` says of 4 GiB of which so much is available.
 fn meminfo_with(available: u64) -> String {
-    let total = 4096 * 1024;
+    let total = TOTAL * 1024;
     format!("MemTotal: {total} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\n")
 }
 

@@ -4,7 +4,7 @@ use crate::checks::{
     self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
     hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
     memory_lock, memory_pressure, packages, pressure, privileges, programs, reflex, runtime,
-    runtime_pods, service, soft_eviction, steps, storms, swap, sweep,
+    runtime_pods, service, set_aside, soft_eviction, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -86,6 +86,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_page_cache_flood_kills_nobody", "agent", 240, innocence::page_cache),
     test("a_leak_goes_when_memory_and_swap_are_short", "swap", 300, swap::on_a_disk),
     test("a_leak_goes_when_memory_and_zram_are_short", "zram", 300, swap::on_zram),
+    test("memory_that_is_set_aside_for_a_moment_kills_nobody", "balloon", 240, set_aside::reported),
     test("who_makes_a_slice_stall_goes_if_asked", "swap", 400, memory_pressure::hog_in_a_slice),
     test("no_disguise_saves_a_leak", "hostile", 240, hostile::disguises),
     test("a_leak_that_moves_away_from_what_it_took_is_killed", "hostile", 240, hostile::moves),

@@ -14,6 +14,8 @@ pub struct MemInfo {
     pub free: Option<u64>,
     /// The kernel's own estimate of what can be given out without swapping (`MemAvailable`).
     pub available: Option<u64>,
+    /// What shows nowhere in this file: the total less what is free and what has any use that is listed. Among it are the per-processor lists of free pages and what drivers hold.
+    pub unaccounted: Option<u64>,
     /// Anonymous pages (`AnonPages`).
     pub anon: Option<u64>,
     /// Page cache as the memory controller counts it: `Cached` + `Buffers` + `SwapCached`, so tmpfs and shared memory are in it.
@@ -37,6 +39,10 @@ pub struct MemInfo {
     /// Swap on zram, which `meminfo` does not tell apart: see [`super::zram`].
     pub zram: Option<ZramFacts>,
 }
+
+/// Other uses of memory by the kernel and on its behalf; older kernels have some of them. Stacks may be counted twice, as they lie in vmalloc's memory.
+const KERNEL: [&str; 7] =
+    ["KernelStack", "PageTables", "SecPageTables", "Percpu", "VmallocUsed", "Hugetlb", "Balloon"];
 
 /// What "available memory" means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -90,8 +96,15 @@ impl MemInfo {
         let mut info = Self::default();
         let mut total = None;
         let (mut cached, mut buffers, mut swap_cached) = (None, None, None);
+        let mut kernel: u64 = 0;
         for line in text.lines() {
             let Some((key, rest)) = line.split_once(':') else { continue };
+            let kib = rest.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());
+            let bytes = kib.and_then(|n| n.checked_mul(1024));
+            if KERNEL.contains(&key) {
+                kernel = kernel.saturating_add(bytes.unwrap_or(0));
+                continue;
+            }
             let slot = match key {
                 "MemTotal" => &mut total,
                 "MemFree" => &mut info.free,
@@ -110,8 +123,7 @@ impl MemInfo {
                 "Zswap" => &mut info.zswap,
                 _ => continue,
             };
-            let kib = rest.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());
-            *slot = kib.and_then(|n| n.checked_mul(1024));
+            *slot = bytes;
         }
         info.total = total
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "meminfo has no MemTotal"))?;
@@ -121,7 +133,16 @@ impl MemInfo {
             }
             _ => None,
         };
+        info.unaccounted = info.less_accounted(kernel);
         Ok(info)
+    }
+
+    /// The total less everything that is told of, `kernel` among it; `None` where what is most of it is not told.
+    fn less_accounted(&self, kernel: u64) -> Option<u64> {
+        let pages = self.free?.saturating_add(self.anon?).saturating_add(self.file?);
+        let slab = self.slab_reclaimable?.saturating_add(self.slab_unreclaimable?);
+        let other = kernel.saturating_add(self.zswap.unwrap_or(0));
+        Some(self.total.saturating_sub(pages).saturating_sub(slab).saturating_sub(other))
     }
 
     /// The kubelet's `memory.available`: total − (anon + file − inactive file).
@@ -148,6 +169,19 @@ mod tests {
         let used = (20000 + 50000 + 2000 - 30000) * 1024;
         assert_eq!(info.working_set_available(), Some(1_503_856 * 1024 - used));
         assert_eq!(info.swap_total, Some(0));
+    }
+
+    #[test]
+    fn what_shows_nowhere_is_what_no_line_tells_of() {
+        let listed = 1_350_000 + 20_000 + 52_000 + 27_000;
+        let unaccounted = |text: &str| MemInfo::parse(text).unwrap().unaccounted;
+        assert_eq!(unaccounted(GUEST), Some((1_503_856 - listed) * 1024));
+        let more = format!(
+            "{GUEST}KernelStack: 2000 kB\nPercpu: 500 kB\nHugetlb: 8192 kB\nZswap: 100 kB\n"
+        );
+        assert_eq!(unaccounted(&more), Some((1_503_856 - listed - 10_792) * 1024));
+        let unlisted = GUEST.replace("AnonPages", "Others");
+        assert_eq!(unaccounted(&unlisted), None);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod psi;
 mod quota;
 pub mod role;
 pub mod runtime;
+mod set_aside;
 pub mod sweep;
 pub mod tree;
 pub mod usage;

@@ -4,6 +4,7 @@ use super::Roots;
 use super::file::KeptFile;
 use super::meminfo::MemInfo;
 use super::psi::Stall;
+use super::set_aside::SetAside;
 use super::zram::ZramSensor;
 use crate::clock::Boot;
 use nix::unistd::{SysconfVar, sysconf};
@@ -44,6 +45,7 @@ pub struct NodeSensor {
     /// `pid_max` and `threads-max`: read anew each time, because both can be changed while the node runs.
     task_limits: [Option<KeptFile>; 2],
     zram: ZramSensor,
+    set_aside: SetAside,
     buffer: Vec<u8>,
 }
 
@@ -61,6 +63,7 @@ impl NodeSensor {
             io_pressure: kept("pressure/io"),
             task_limits: [kept("sys/kernel/pid_max"), kept("sys/kernel/threads-max")],
             zram: ZramSensor::open(roots),
+            set_aside: SetAside::default(),
             buffer: Vec::new(),
         })
     }
@@ -77,11 +80,15 @@ impl NodeSensor {
 
     /// Reads what can run out alone, memory and task ids: of stall the reading knows nothing.
     ///
+    /// What the kernel has set aside since the last call, for a moment as far as can be told, counts in [`MemInfo::available`].
+    ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_headroom(&mut self) -> io::Result<NodeReading> {
-        let memory = self.read_memory()?;
+        let mut memory = self.read_memory()?;
         let at = Boot::now();
+        let set_aside = self.set_aside.take(at, &memory);
+        memory.available = memory.available.map(|available| available.saturating_add(set_aside));
         let buffer = &mut self.buffer;
         let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));
         let task_limit = task_limit(&self.task_limits, buffer);

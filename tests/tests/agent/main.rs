@@ -28,6 +28,7 @@ mod prometheus;
 mod reloading;
 mod restarts;
 mod service;
+mod set_aside;
 mod soft;
 mod swap;
 mod telling;

@@ -27,6 +27,7 @@ pub(crate) mod reflex;
 pub(crate) mod runtime;
 pub(crate) mod runtime_pods;
 pub(crate) mod service;
+pub(crate) mod set_aside;
 pub(crate) mod soft_eviction;
 pub(crate) mod steps;
 pub(crate) mod storms;

@@ -13,7 +13,7 @@ pub(crate) struct Image {
     /// What `uname -r` will say.
     pub(crate) release: String,
     pub(crate) vmlinuz: PathBuf,
-    /// What containers and swap on zram want and the image does not have built in, uncompressed.
+    /// What containers, swap on zram and a balloon want and the image does not have built in, uncompressed.
     pub(crate) modules: Vec<PathBuf>,
 }
 
@@ -25,15 +25,17 @@ const MODULES: [&str; 4] = [
     "kernel/fs/quota/quota_v2.ko",
 ];
 
-/// For swap on compressed memory: a kernel that lacks one of them has it built in, or has no machine with zram. In the order in which they are inserted.
-const ZRAM: [&str; 4] = [
+/// For swap on compressed memory, and for a balloon: a kernel that lacks one of them has it built in, or has no machine that wants it. In the order in which they are inserted.
+const OPTIONAL: [&str; 5] = [
     "kernel/mm/zsmalloc.ko",
     "kernel/lib/lz4/lz4_compress.ko",
     "kernel/lib/lz4/lz4hc_compress.ko",
     "kernel/drivers/block/zram/zram.ko",
+    "kernel/drivers/virtio/virtio_balloon.ko",
 ];
+
 /// Says in a store that it was looked for them.
-const LOOKED_FOR: &str = "looked-for-zram";
+const LOOKED_FOR: &str = "looked-for-zram-and-balloon";
 
 /// Fetch the newest package that fits and take the image out of it, with the modules that containers want; everything
 /// else the guest needs (NVMe, ext4, serial, cgroups, BPF) is built in.
@@ -60,7 +62,7 @@ pub(crate) fn fetch(kernel: &Kernel) -> Result<Image> {
         let deb = suite.fetch(&[of_modules])?.remove(0);
         extract_modules(&deb, release, &store)?;
     }
-    modules.extend(ZRAM.iter().filter_map(name).filter(|module| module.exists()));
+    modules.extend(OPTIONAL.iter().filter_map(name).filter(|module| module.exists()));
     println!("vm: {} is {package} of {}", kernel.name, kernel.suite);
     Ok(Image { release: release.to_owned(), vmlinuz, modules })
 }
@@ -71,7 +73,7 @@ fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
     fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
     crate::debs::unpack(deb, &dir)?;
     fs::write(partial.join(LOOKED_FOR), "").context("cannot store a mark")?;
-    for path in MODULES.into_iter().chain(ZRAM) {
+    for path in MODULES.into_iter().chain(OPTIONAL) {
         let trees = [dir.join("lib/modules"), dir.join("usr/lib/modules")];
         let plain = trees.map(|tree| tree.join(release).join(path));
         let packed = plain.clone().map(|path| path.with_extension("ko.xz"));
@@ -79,7 +81,7 @@ fn extract_modules(deb: &Path, release: &str, to: &Path) -> Result<()> {
             sh::run(Command::new("xz").arg("--decompress").arg(packed))?;
         }
         let found = plain.iter().find(|path| path.exists());
-        if found.is_none() && ZRAM.contains(&path) {
+        if found.is_none() && OPTIONAL.contains(&path) {
             continue;
         }
         let found = found.with_context(|| format!("no {path} in {}", deb.display()))?;

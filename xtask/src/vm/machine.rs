@@ -121,6 +121,7 @@ fn run_once(qemu: &Qemu, job: &Job, console: &Path) -> Result<Report> {
         memory: job.machine.memory,
         cpus: job.machine.cpus,
         cmdline: &job.machine.cmdline,
+        devices: &job.machine.devices,
         console,
         files: &job.dir.join("files.tar"),
     };

@@ -59,6 +59,9 @@ pub(crate) struct Machine {
     /// More kernel parameters.
     #[serde(default)]
     pub(crate) cmdline: String,
+    /// More devices, as QEMU's `-device` takes them.
+    #[serde(default)]
+    pub(crate) devices: Vec<String>,
     /// What is on its root disk; with `containerd` and `kubelet`, the kernel says beside which containerd.
     pub(crate) userland: String,
     /// Whether it is given ebb's image and the manifests of `deploy/`.

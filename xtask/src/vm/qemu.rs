@@ -70,6 +70,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) cpus: u32,
     /// More kernel parameters.
     pub(crate) cmdline: &'a str,
+    /// As `-device` takes them.
+    pub(crate) devices: &'a [String],
     /// The guest's first serial port: kernel messages.
     pub(crate) console: &'a Path,
     /// The guest's third serial port: a tar of what its tests left behind. The second is QEMU's standard output.
@@ -151,6 +153,9 @@ impl Qemu {
             ));
             command.args(["-device", "nvme,serial=root,drive=root"]);
         }
+        for device in boot.devices {
+            command.arg("-device").arg(device);
+        }
         command.stdin(Stdio::null());
         command
     }
@@ -220,6 +225,7 @@ impl Qemu {
             memory: 256,
             cpus: 1,
             cmdline: "",
+            devices: &[],
             console: &console,
             files: Path::new("/dev/null"),
         };

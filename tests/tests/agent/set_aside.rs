@@ -1,0 +1,57 @@
+//! The whole agent in a virtual machine that tells its host which pages are free: memory is off the free lists for a moment, and in nobody's hands.
+
+use crate::{config, start};
+use ebb_tests::fake_node::{FakeNode, is_read, wait_for};
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = "\
+evictionHard:
+  memory.available: 100Mi
+ebb:
+  memoryAvailable: memAvailable
+";
+
+/// Well within the half second after which memory that shows nowhere counts as gone.
+const A_MOMENT: Duration = Duration::from_millis(300);
+
+/// On a machine that is so busy that this test does not come round within [`A_MOMENT`] so often, it proves nothing.
+const TRIES: usize = 20;
+
+#[test]
+fn memory_that_is_set_aside_for_a_moment_costs_nobody_his_life() {
+    let has_lasted_a_moment = || {
+        let mut node = FakeNode::new();
+        let web = node.add("apps/web", 900);
+        node.set_available_beside(140, 0);
+        let config = config(CONFIG);
+        let agent = start(&node, config.path(), &["--enforce"]);
+        is_read(&node.proc().join("meminfo"), 2);
+        let begun = Instant::now();
+        node.set_available_beside(76, 64);
+        is_read(&node.proc().join("meminfo"), 5);
+        node.set_available_beside(140, 0);
+        let lasted = begun.elapsed();
+        is_read(&node.proc().join("meminfo"), 2);
+        let records = agent.stop();
+        let is_told = records.iter().any(|record| record["event"] == "thresholdCrossed");
+        if lasted < A_MOMENT {
+            assert!(!is_told && !web.is_killed(), "{records:#?}");
+        }
+        lasted < A_MOMENT
+    };
+    assert!((0..TRIES).any(|_| has_lasted_a_moment()), "this machine is too busy");
+}
+
+#[test]
+fn memory_that_stays_away_is_gone() {
+    let mut node = FakeNode::new();
+    let web = node.add("apps/web", 900);
+    node.set_available_beside(140, 0);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    is_read(&node.proc().join("meminfo"), 2);
+    node.set_available_beside(76, 64);
+    wait_for("the kill", || web.is_killed());
+    web.empty();
+    agent.stop();
+}
