@@ -84,8 +84,12 @@ impl Reporter {
         let entry = Entry { at: self.clock.time(at), episodes, record };
         match &mut self.held_back {
             Some(held_back) => held_back.push(entry),
-            None => self.sinks.iter_mut().for_each(|sink| sink.take(&entry)),
+            None => self.hand_on(&entry),
         }
+    }
+
+    fn hand_on(&mut self, entry: &Entry) {
+        self.sinks.iter_mut().for_each(|sink| sink.take(entry));
     }
 
     /// From here to [`Self::go_on`] no sink takes anything: to word a record takes longer than what is more urgent.
@@ -96,7 +100,7 @@ impl Reporter {
     /// Hands what was held back to the sinks, and from here on every record at once.
     pub(crate) fn go_on(&mut self) {
         for entry in self.held_back.take().into_iter().flatten() {
-            self.sinks.iter_mut().for_each(|sink| sink.take(&entry));
+            self.hand_on(&entry);
         }
     }
 }

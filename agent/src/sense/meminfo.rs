@@ -99,12 +99,10 @@ impl MemInfo {
         let mut kernel: u64 = 0;
         for line in text.lines() {
             let Some((key, rest)) = line.split_once(':') else { continue };
-            let kib = rest.split_ascii_whitespace().next().and_then(|n| n.parse::<u64>().ok());
-            let bytes = kib.and_then(|n| n.checked_mul(1024));
-            if KERNEL.contains(&key) {
-                kernel = kernel.saturating_add(bytes.unwrap_or(0));
-                continue;
-            }
+            let bytes = || {
+                let kib = rest.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+                kib.checked_mul(1024)
+            };
             let slot = match key {
                 "MemTotal" => &mut total,
                 "MemFree" => &mut info.free,
@@ -121,9 +119,13 @@ impl MemInfo {
                 "SwapTotal" => &mut info.swap_total,
                 "SwapFree" => &mut info.swap_free,
                 "Zswap" => &mut info.zswap,
+                key if KERNEL.contains(&key) => {
+                    kernel = kernel.saturating_add(bytes().unwrap_or(0));
+                    continue;
+                }
                 _ => continue,
             };
-            *slot = bytes;
+            *slot = bytes();
         }
         info.total = total
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "meminfo has no MemTotal"))?;

@@ -1,7 +1,7 @@
 //! The whole agent in a virtual machine that tells its host which pages are free: memory is off the free lists for a moment, and in nobody's hands.
 
-use crate::{config, start};
-use ebb_tests::fake_node::{FakeNode, is_read, wait_for};
+use crate::{Agent, config, start};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, is_read, wait_for};
 use std::time::{Duration, Instant};
 
 const CONFIG: &str = "\
@@ -17,15 +17,21 @@ const A_MOMENT: Duration = Duration::from_millis(300);
 /// On a machine that is so busy that this test does not come round within [`A_MOMENT`] so often, it proves nothing.
 const TRIES: usize = 20;
 
+/// An agent on a node with 40 MiB above the threshold, the one workload there, and its configuration, which goes with this.
+fn start_near() -> (FakeNode, FakeCgroup, Agent, tempfile::NamedTempFile) {
+    let mut node = FakeNode::new();
+    let web = node.add("apps/web", 900);
+    node.set_available_beside(140, 0);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    is_read(&node.proc().join("meminfo"), 2);
+    (node, web, agent, config)
+}
+
 #[test]
 fn memory_that_is_set_aside_for_a_moment_costs_nobody_his_life() {
     let has_lasted_a_moment = || {
-        let mut node = FakeNode::new();
-        let web = node.add("apps/web", 900);
-        node.set_available_beside(140, 0);
-        let config = config(CONFIG);
-        let agent = start(&node, config.path(), &["--enforce"]);
-        is_read(&node.proc().join("meminfo"), 2);
+        let (node, web, agent, _config) = start_near();
         let begun = Instant::now();
         node.set_available_beside(76, 64);
         is_read(&node.proc().join("meminfo"), 5);
@@ -44,12 +50,7 @@ fn memory_that_is_set_aside_for_a_moment_costs_nobody_his_life() {
 
 #[test]
 fn memory_that_stays_away_is_gone() {
-    let mut node = FakeNode::new();
-    let web = node.add("apps/web", 900);
-    node.set_available_beside(140, 0);
-    let config = config(CONFIG);
-    let agent = start(&node, config.path(), &["--enforce"]);
-    is_read(&node.proc().join("meminfo"), 2);
+    let (node, web, agent, _config) = start_near();
     node.set_available_beside(76, 64);
     wait_for("the kill", || web.is_killed());
     web.empty();
