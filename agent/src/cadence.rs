@@ -22,6 +22,9 @@ const TAKEN_BY_A_PROCESSOR: u64 = 8 << 30;
 /// What all of them are assumed to take: beyond it they wait for one another and for the memory, and what is left when so many may take it is more than a few GiB.
 const TAKEN_AT_MOST: u64 = 32 << 30;
 
+/// The same where a fall wakes whoever looks: looks of its own are for what the kernel's counters leave out.
+const TAKEN_UNTOLD: u64 = 512 << 20;
+
 /// Between two looks when a threshold is far away.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
@@ -134,6 +137,19 @@ impl Cadence {
         seconds(headroom, pessimistic).clamp(shortest, LONGEST)
     }
 
+    /// The same where who looks is woken when half of the headroom is gone.
+    #[must_use]
+    pub fn wait_while_told(&self, headroom: u64) -> Duration {
+        let pessimistic = self.fall_per_second().saturating_mul(2).max(TAKEN_UNTOLD);
+        seconds(headroom, pessimistic).clamp(STEADY, LONGEST)
+    }
+
+    /// Units a second that may be taken at most.
+    #[must_use]
+    pub fn assumed_per_second(&self) -> u64 {
+        self.assumed_per_second
+    }
+
     /// When the value fell through `threshold`, by a straight line between the last two readings; `None` when it did not.
     #[must_use]
     pub fn crossed(&self, threshold: u64) -> Option<Boot> {
@@ -183,6 +199,18 @@ mod tests {
         pids.observe(at_ms(0), 10_000);
         assert_eq!(pids.wait(10_000), Duration::from_millis(500));
         assert_eq!(pids.wait(1), STEADY);
+    }
+
+    #[test]
+    fn who_is_woken_by_a_fall_looks_seldom_and_never_not_at_all() {
+        let mut cadence = Cadence::memory();
+        cadence.observe(at_ms(0), 8 << 30);
+        assert_eq!(cadence.wait_while_told(1 << 30), Duration::from_secs(2));
+        assert_eq!(cadence.wait_while_told(100 << 30), LONGEST);
+        assert_eq!(cadence.wait_while_told(1), STEADY);
+        // A leak that is too slow to wake anybody soon: 1 GiB a second.
+        cadence.observe(at_ms(500), (8 << 30) - (512 << 20));
+        assert_eq!(cadence.wait_while_told(1 << 30), Duration::from_millis(500));
     }
 
     #[test]

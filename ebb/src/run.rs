@@ -69,13 +69,13 @@ pub(super) struct Args {
     /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
-    /// Do not attach this BPF program (`ebb check` lists them), or do without `sweep` or `reflex`; `all` does without BPF. May be given several times.
+    /// Do not attach this BPF program (`ebb check` lists them), or do without `sweep`, `reflex` or `fall`; `all` does without BPF. May be given several times.
     #[arg(long, value_name = "PROGRAM")]
     leave_out: Vec<String>,
 }
 
 pub(super) fn run(mut args: Args) -> Result<(), Failure> {
-    check_left_out(&args.leave_out, &["sweep", "reflex"])?;
+    check_left_out(&args.leave_out, &["sweep", "reflex", "fall"])?;
     if args.kubernetes.is_wanted() {
         args.config = args.config.beside_kubelet(&args.node);
     }
@@ -138,6 +138,10 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     });
     let executor = event_loop()?;
     let probes = executor.block_on(async { attach(&host, &options, &mut missing) })?;
+    // Without it ebb looks more often, which costs a little and loses nothing.
+    let fall = (!is_left_out("fall"))
+        .then(|| executor.block_on(async { run::open_fall_watch(&host, &roots).ok() }))
+        .flatten();
     let protected = protect(&roots.proc);
     missing.extend(protected.refused);
     let trigger = Trigger::best(&roots.proc.join("pressure/memory"));
@@ -145,7 +149,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let features = Features {
         enforce: mode == Mode::Enforce,
         cgroups: layout.unified().is_some(),
-        bpf: probes.is_some() || sweeper.shown().is_some(),
+        bpf: probes.is_some() || fall.is_some() || sweeper.shown().is_some(),
         reflex: arming.is_some(),
         memlock: protected.memlock,
         rtprio: protected.rtprio,
@@ -193,6 +197,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             policy,
             reload,
             probes,
+            fall,
             trigger,
             in_force: confined.in_force,
             sweeper,

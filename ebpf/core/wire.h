@@ -136,6 +136,15 @@ struct ebb_gauge {
 	ebb_i32 slab_reclaimable;
 };
 
+struct ebb_fall_asked {
+	ebb_u64 until_ns;
+	ebb_u64 page_ns;
+	ebb_i64 pages;
+	struct ebb_gauge gauge;
+	ebb_u32 nodes;
+	ebb_u32 reserved;
+};
+
 struct ebb_arm {
 	ebb_u64 cgroup;
 	ebb_u64 until_ns;
@@ -278,6 +287,7 @@ _Static_assert(sizeof(struct ebb_cgroup) == 40, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_cgroup_named) == 552, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_kswapd_wake) == 24, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_counters) == 80, "size is part of the layout");
+_Static_assert(sizeof(struct ebb_fall_asked) == 56, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_arm) == 1120, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_reflex) == 1680, "size is part of the layout");
 _Static_assert(sizeof(struct ebb_sweep) == 8, "size is part of the layout");

@@ -24,6 +24,15 @@ pub(crate) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
+/// How often the first thread of a process has gone to sleep.
+pub(crate) fn slept(process: Pid) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"));
+    let status = status.context("cannot read a process's status")?;
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let count = count.and_then(|count| count.trim().parse().ok());
+    count.context("a status without context switches")
+}
+
 /// Names of a process's threads that wait in a function of the kernel and hear no signal, or only one that ends them.
 pub(crate) fn threads_stuck_in(process: Pid, function: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();

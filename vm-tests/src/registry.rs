@@ -67,6 +67,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("ebb_events_shows_what_happens", "small", 120, edges::events_command),
     test("a_dry_run_harms_nobody", "agent", 120, leaks::dry_run),
     test("a_leak_at_full_speed_is_stopped_in_time", "node", 120, leaks::full_speed),
+    test("a_calm_node_lets_ebb_sleep_and_a_leak_wakes_it", "node", 120, leaks::out_of_the_calm),
     test("a_leak_behind_a_dead_leader_is_stopped", "node", 120, leaks::leaderless),
     test("a_leak_in_tmpfs_is_stopped", "node", 120, leaks::in_tmpfs),
     test("a_leak_is_stopped_without_bpf", "node", 120, leaks::without_bpf),

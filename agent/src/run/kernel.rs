@@ -5,7 +5,7 @@ use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use ebb_journal::{Loss, Losses, OomConstraint, Record};
 use ebb_policy::snapshot::{CgroupId, OomKill};
-use ebb_probes::{CgroupChange, KernelEvent, Lost, OomLimit, Probes, Totals};
+use ebb_probes::{CgroupChange, FallWatch, KernelEvent, Lost, OomLimit, Probes, Totals};
 use std::time::Duration;
 
 /// How often at most the counters of the kernel side are read.
@@ -15,6 +15,8 @@ const COUNTED_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct KernelFeed {
     /// `None` without any, or when it is lost for good.
     pub(super) probes: Option<Probes>,
+    /// What wakes the loop when memory falls; `None` where the kernel cannot.
+    pub(super) fall: Option<FallWatch>,
     pub(super) told: Vec<KernelEvent>,
     /// What was lost, as last read.
     lost: Lost,
@@ -25,9 +27,10 @@ pub(super) struct KernelFeed {
 }
 
 impl KernelFeed {
-    pub(super) fn new(probes: Option<Probes>) -> Self {
+    pub(super) fn new(probes: Option<Probes>, fall: Option<FallWatch>) -> Self {
         Self {
             probes,
+            fall,
             told: Vec::new(),
             lost: Lost::default(),
             lost_looked: Boot::now(),

@@ -215,5 +215,6 @@ impl Agent {
         }
         self.close_episodes(at);
         self.close_pressure_episodes();
+        self.watch_falls();
     }
 }

@@ -16,6 +16,7 @@ mod cluster;
 mod disk;
 mod episode;
 mod episodes;
+mod fall;
 mod held_decision;
 mod hooks;
 mod image_resync;
@@ -56,6 +57,7 @@ use ebb_journal::queue::{Dropped, Queue};
 use ebb_journal::{InForce, Part, Record, Worded};
 use ebb_policy::History;
 use ebb_policy::snapshot::WorkloadKey;
+pub use fall::open as open_fall_watch;
 use jobs::Dispatcher;
 use kernel::KernelFeed;
 use lag::{LagMonitor, Turn};
@@ -254,6 +256,7 @@ impl Agent {
             policy,
             reload: _,
             probes,
+            fall,
             trigger: _,
             in_force: _,
             sweeper,
@@ -304,7 +307,7 @@ impl Agent {
             service,
             reconciler,
             start_reconciler,
-            kernel: KernelFeed::new(probes),
+            kernel: KernelFeed::new(probes, fall),
             roots,
             holding: None,
             local: Vec::new(),
@@ -328,11 +331,7 @@ impl Agent {
         self.reporter.tell(Record::Started {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: wakers.mode(),
-            sources: wakers
-                .live(self.kernel.probes.as_ref())
-                .into_iter()
-                .chain(self.state.swept())
-                .collect(),
+            sources: wakers.live(&self.kernel).into_iter().chain(self.state.swept()).collect(),
             unavailable: std::mem::take(&mut self.missing),
             thresholds: std::mem::take(&mut self.thresholds),
             workloads: self.state.workload_count(),
@@ -355,11 +354,12 @@ impl Agent {
             self.standby.beat(wait);
             self.service.alive(Boot::now());
             let due = Instant::now() + wait;
-            let event = wakers.wait(wait, &mut self.kernel.probes, &mut self.kernel.told).await;
+            let event = wakers.wait(wait, &mut self.kernel).await;
             self.standby.awake();
             let (began, what) = (Instant::now(), event.what());
             match event {
                 Event::Kernel => self.on_kernel(),
+                Event::Fall => self.on_fall(),
                 Event::KernelLost(error) => {
                     self.state.tree_events_are_live(false);
                     let what = format!(

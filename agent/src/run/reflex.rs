@@ -324,7 +324,7 @@ fn unknown() -> io::ErrorKind {
 }
 
 /// What available memory goes up and down with, by its meaning.
-fn gauge(measure: Measure) -> Gauge {
+pub(super) fn gauge(measure: Measure) -> Gauge {
     match measure {
         Measure::WorkingSet => Gauge { anon: -1, file: -1, inactive_file: 1, ..Gauge::default() },
         Measure::MemAvailable => Gauge {

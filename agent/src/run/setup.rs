@@ -20,7 +20,7 @@ use anyhow::Result;
 use ebb_journal::GuardBand;
 use ebb_journal::queue::Queue;
 use ebb_policy::Limits;
-use ebb_probes::Probes;
+use ebb_probes::{FallWatch, Probes};
 use std::io;
 use std::path::PathBuf;
 
@@ -74,6 +74,8 @@ pub struct Setup {
     pub reload: Reload,
     /// The attached BPF programs; `None` without any.
     pub probes: Option<Probes>,
+    /// What wakes the loop when memory falls; `None` where the kernel cannot.
+    pub fall: Option<FallWatch>,
     /// The pressure trigger, or why there is none.
     pub trigger: io::Result<Trigger>,
     /// Which privileges the process has kept, for people.

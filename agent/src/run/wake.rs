@@ -1,6 +1,7 @@
 //! Everything that can wake the loop. Whoever has something to say is heard in a random turn, so that nobody who always has keeps the others from theirs.
 
 use super::alarm::Alarm;
+use super::kernel::KernelFeed;
 use super::reload::Reloaded;
 use super::session::News;
 use super::status::Asked;
@@ -12,7 +13,7 @@ use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
-use ebb_probes::{Fact, KernelEvent, ProbeState, Probes, RingError};
+use ebb_probes::{Fact, FallWatch, KernelEvent, ProbeState, Probes, RingError};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(super) enum Event {
     Acted(Acted),
     /// The kernel told something; it is in the batch.
     Kernel,
+    /// Memory has fallen since the last look.
+    Fall,
     /// The kernel will tell nothing more.
     KernelLost(RingError),
     /// The filesystems were read.
@@ -68,7 +71,7 @@ impl Event {
             Self::Runtime(_) => "taking in news of the container runtime",
             Self::Cluster(_) => "taking in news of the API server",
             Self::Hook(_) => "taking in the end of a hook",
-            Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
+            Self::Fall | Self::Pressure | Self::CgroupPressure | Self::Tick => "a look at the node",
             Self::Reload | Self::Reloaded(_) => "a new configuration",
             Self::Asked(_) => "saying how the node stands",
             Self::Shutdown(_) => "the end",
@@ -143,13 +146,9 @@ impl Wakers {
         })
     }
 
-    /// Waits for the next event, at most `wait`. What the kernel told by `probes` is appended to `batch`.
-    pub(super) async fn wait(
-        &mut self,
-        wait: Duration,
-        probes: &mut Option<Probes>,
-        batch: &mut Vec<KernelEvent>,
-    ) -> Event {
+    /// Waits for the next event, at most `wait`. What the kernel told by its programs is with `kernel` then.
+    pub(super) async fn wait(&mut self, wait: Duration, kernel: &mut KernelFeed) -> Event {
+        let KernelFeed { probes, fall, told: batch, .. } = kernel;
         if std::mem::take(&mut self.is_to_be_lost) {
             let source = io::Error::other("EBB_TEST_KERNEL_LOST asks for it");
             return Event::KernelLost(RingError::Wait { name: "events", source });
@@ -164,6 +163,7 @@ impl Wakers {
                 Ok(()) => Event::Kernel,
                 Err(error) => Event::KernelLost(error),
             },
+            () = fallen(fall) => Event::Fall,
             () = stalled(trigger) => Event::Pressure,
             () = bell.notified() => Event::CgroupPressure,
             Some(reading) = disk.recv() => Event::Disk(reading),
@@ -197,9 +197,9 @@ impl Wakers {
     }
 
     /// What tells of what, for people.
-    pub(super) fn live(&self, probes: Option<&Probes>) -> Vec<String> {
+    pub(super) fn live(&self, kernel: &KernelFeed) -> Vec<String> {
         let mut live = Vec::new();
-        if let Some(probes) = probes {
+        if let Some(probes) = &kernel.probes {
             let attached = probes.status().iter().filter(|p| p.state == ProbeState::Attached);
             let facts: BTreeSet<Fact> = attached.map(|p| p.feeds).collect();
             let names: Vec<String> = facts.iter().map(|fact| fact_name(*fact)).collect();
@@ -214,6 +214,9 @@ impl Wakers {
                 trigger.stall_us / 1000,
                 trigger.window_us / 1000
             ));
+        }
+        if kernel.fall.is_some() {
+            live.push("a timer of the kernel: falls of available memory between two looks".into());
         }
         live.push(
             "files: meminfo, loadavg, pressure, cgroups, read as often as the headroom asks".into(),
@@ -256,6 +259,14 @@ async fn told(probes: &mut Option<Probes>, batch: &mut Vec<KernelEvent>) -> Resu
     match probes {
         Some(probes) => probes.next(batch).await,
         None => std::future::pending().await,
+    }
+}
+
+async fn fallen(fall: &mut Option<FallWatch>) {
+    let Some(watch) = fall else { return std::future::pending().await };
+    if let Err(error) = watch.fallen().await {
+        tracing::warn!(%error, "the kernel no longer tells when memory falls: ebb looks for itself");
+        *fall = None;
     }
 }
 

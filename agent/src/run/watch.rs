@@ -17,6 +17,15 @@ const IMMINENT: Duration = Duration::from_millis(150);
 /// A headroom smaller than this part of the threshold counts as near, whatever the rate.
 const NEAR_PART: u64 = 4;
 
+/// A node of which nothing is left within this at its present rate is not calm.
+const CALM: Duration = Duration::from_secs(2);
+
+/// Waits that are longer cost so little that the kernel need not be told.
+const WORTH_TELLING: Duration = Duration::from_secs(5);
+
+/// With less left, bytes, the batches in which the kernel counts would wake the loop for nothing.
+const LEAST_ROOM: u64 = 64 << 20;
+
 /// One watched signal.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -35,6 +44,8 @@ pub(super) struct Watch {
     other: Option<u64>,
     /// It was near its threshold or below it when last looked at.
     is_close: bool,
+    /// A fall by half of what was left when it was last looked at wakes the loop.
+    is_told: bool,
 }
 
 /// The second condition of a threshold on two signals.
@@ -70,6 +81,7 @@ impl Watch {
             also: None,
             other: None,
             is_close: false,
+            is_told: false,
         }
     }
 
@@ -97,6 +109,7 @@ impl Watch {
         other: Option<u64>,
     ) -> Finding {
         (self.available, self.other) = (available, other);
+        self.is_told = false;
         let finding = self.find(at);
         self.is_close = finding != Finding::Clear;
         finding
@@ -169,7 +182,28 @@ impl Watch {
     pub(super) fn wait(&self) -> Option<Duration> {
         let (available, threshold) = self.nearest_left()?;
         let headroom = available.saturating_sub(threshold);
-        Some(self.cadence.wait(headroom))
+        Some(if self.is_told {
+            self.cadence.wait_while_told(headroom)
+        } else {
+            self.cadence.wait(headroom)
+        })
+    }
+
+    /// What is left above the nearest threshold, where it is calm enough to sleep until half of that is gone, and that is worth telling the kernel; otherwise `None`.
+    pub(super) fn room_to_fall(&self) -> Option<u64> {
+        let (available, threshold) = self.nearest_left()?;
+        let headroom = available.checked_sub(threshold)?;
+        let is_calm = self.episode.is_none()
+            && self.also.is_none()
+            && !self.is_near()
+            && self.cadence.time_left(headroom).is_none_or(|left| left >= CALM);
+        let is_worth_it = headroom >= LEAST_ROOM && self.cadence.wait(headroom) < WORTH_TELLING;
+        (is_calm && is_worth_it).then_some(headroom)
+    }
+
+    /// From now on until the next look, a fall by half of what is left wakes the loop, or no longer does.
+    pub(super) fn is_told_of_falls(&mut self, is_told: bool) {
+        self.is_told = is_told;
     }
 
     /// The highest hard threshold, in the signal's unit.
@@ -251,6 +285,34 @@ mod tests {
 
     fn at(ms: u64) -> Boot {
         Boot(ms * 1_000_000)
+    }
+
+    #[test]
+    fn falls_are_told_of_while_it_is_calm_and_until_the_next_look() {
+        let calm = || {
+            let mut watch = watch(100 * MIB);
+            watch.observe(at(0), Some(1124 * MIB), None);
+            watch
+        };
+        let mut watch = calm();
+        assert_eq!(watch.room_to_fall(), Some(1024 * MIB));
+        let untold = watch.wait();
+        watch.is_told_of_falls(true);
+        assert!(watch.wait() > untold);
+        watch.observe(at(1000), Some(1124 * MIB), None);
+        assert_eq!(watch.wait(), untold, "each look asks anew");
+        // It is there in a second.
+        watch.observe(at(1500), Some(624 * MIB), None);
+        assert_eq!(watch.room_to_fall(), None);
+        let mut far = calm();
+        far.observe(at(1000), Some(64 << 30), None);
+        assert_eq!(far.room_to_fall(), None, "that costs nothing anyway");
+        let mut close = calm();
+        for (ms, left) in [(600_000, 170), (601_000, 120), (602_000, 90)] {
+            close.observe(at(ms), Some(left * MIB), None);
+            close.is_told_of_falls(true);
+        }
+        assert_eq!(close.room_to_fall(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::psi::Stall;
 use super::set_aside::SetAside;
 use super::zram::ZramSensor;
 use crate::clock::Boot;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use nix::unistd::{SysconfVar, sysconf};
 use std::io;
 
@@ -123,6 +124,12 @@ impl NodeSensor {
     }
 }
 
+/// Whether what is read there comes from the kernel that this runs on: a procfs, whoever mounted it.
+#[must_use]
+pub fn is_of_this_kernel(roots: &Roots) -> bool {
+    statfs(&roots.proc).is_ok_and(|stat| stat.filesystem_type() == PROC_SUPER_MAGIC)
+}
+
 /// Processors that are online; one where that is not told.
 #[must_use]
 pub fn processors() -> u64 {
@@ -186,6 +193,14 @@ mod tests {
         assert_eq!(available(), Some(77));
         write("sys/kernel/threads-max", "\n");
         assert_eq!(available(), None, "one that cannot be told is not the higher one");
+    }
+
+    #[test]
+    fn files_that_somebody_made_are_no_procfs() {
+        assert!(is_of_this_kernel(&Roots::default()));
+        let dir = tempfile::tempdir().unwrap();
+        let made = Roots { proc: dir.path().into(), cgroup: dir.path().into() };
+        assert!(!is_of_this_kernel(&made));
     }
 
     #[test]

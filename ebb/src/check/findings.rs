@@ -56,6 +56,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     ));
     findings.push(usage(facts));
     findings.push(ending(facts));
+    findings.push(fall(facts));
     findings.push(reflex(facts));
     findings.push(super::confinement::finding(facts));
     findings.extend(facts.hook.iter().map(|hook| super::hook::finding(hook, facts.enforce)));
@@ -186,6 +187,24 @@ fn usage(facts: &Facts) -> Finding {
     }
 }
 
+fn fall(facts: &Facts) -> Finding {
+    let what = "sleep while memory does not fall";
+    match &facts.fall {
+        Ok(()) => Finding {
+            what,
+            status: Status::Live,
+            source: "a timer of the kernel compares its counters (BPF)".into(),
+            advice: None,
+        },
+        Err(why) => Finding {
+            what,
+            status: Status::Degraded,
+            source: "looks at meminfo, as many as the headroom asks for".into(),
+            advice: Some(format!("{why}; programs have timers and loops from Linux 5.17 on")),
+        },
+    }
+}
+
 fn reflex(facts: &Facts) -> Finding {
     let what = "kill a workload while ebb is held up";
     match &facts.reflex {
@@ -291,6 +310,7 @@ mod tests {
             },
             pressure_trigger: Ok(500_000),
             sweep: Ok("one sweep".into()),
+            fall: Ok(()),
             reflex: Ok(()),
             swap: Some(Swap { total: 0, on_zram: 0, compression_is_told: true }),
             is_root: true,
@@ -346,10 +366,15 @@ mod tests {
         let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
         facts.sweep = Err("this kernel has no function bpf_iter_cgroup".into());
         facts.reflex = Err("this kernel has no function bpf_send_signal_task".into());
+        facts.fall = Err("this kernel has no function bpf_loop".into());
         let findings = findings(&facts);
         for (what, by) in [
             ("read what workloads use", "files of each workload"),
             ("kill a workload while ebb is held up", "a watchdog thread"),
+            (
+                "sleep while memory does not fall",
+                "looks at meminfo, as many as the headroom asks for",
+            ),
         ] {
             let finding = find(&findings, what);
             assert_eq!((finding.status, finding.source.as_str()), (Status::Degraded, by));

@@ -31,7 +31,8 @@ use ebb_journal::GuardBand;
 use ebb_journal::Output;
 use ebb_journal::text::plain;
 use ebb_probes::{
-    Fact, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes, Reflex,
+    Fact, FallWatch, HostSupport, Options, Presence, ProbeSet, ProbeState, ProbeStatus, Probes,
+    Reflex,
 };
 use finding::{Finding, Status};
 use findings::{findings, is_needed};
@@ -71,6 +72,8 @@ struct Facts {
     pressure_trigger: Result<u32, String>,
     /// How a sweep tells what all cgroups use, or why there is none.
     sweep: Result<String, String>,
+    /// Why the kernel does not tell when memory falls, if it does not.
+    fall: Result<(), String>,
     /// Why there is no reflex, if there is none.
     reflex: Result<(), String>,
     /// Swap space of the node, bytes, and how much of it is on zram; `None` when it cannot be told.
@@ -159,6 +162,7 @@ impl Facts {
                 }
                 None => Err("the memory controller is not on cgroup v2".into()),
             },
+            fall: FallWatch::try_out(&kernel),
             reflex: Reflex::open(&kernel).map(drop),
             interfaces: Interfaces::detect(&roots.proc, tree.as_ref()),
             pressure_trigger: Trigger::best(&roots.proc.join("pressure/memory"))

@@ -4,6 +4,8 @@
 //! is an object of its own, and why [`CoreTier::attach`] takes the ways to attempt together: its caller tries all that it
 //! wants from an object at once, and one by one when that fails.
 mod batch;
+mod callable;
+mod fall;
 mod kernel_types;
 mod nothing;
 mod runs;
@@ -12,6 +14,7 @@ mod walk;
 mod window;
 
 pub(crate) use batch::read_all;
+pub(crate) use fall::{Fall, OBJECT as FALL_OBJECT};
 pub(crate) use kernel_types::KernelTypes;
 pub(crate) use nothing::Nothing;
 pub(crate) use runs::{cost, play, skipped_runs};

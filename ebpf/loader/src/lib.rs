@@ -12,6 +12,7 @@
 //!   (`shared_maps`), so that there is one pair of rings however many halves could be loaded.
 //! - `sweep` reads what every cgroup uses in one pass, beside the events and without them.
 //! - `reflex` ends what it was told to end, without waiting for user space.
+//! - `fall` wakes user space when available memory has fallen by so much.
 //! - `costs` says what programs cost, for whoever measures.
 //! - `ring` reads records, `polling` says when unasked, `event` says what they mean, `totals` reads what is only counted.
 //!
@@ -22,8 +23,10 @@ mod catalogue;
 mod core_tier;
 mod costs;
 mod event;
+mod fall;
 mod host;
 mod memlock;
+mod numa;
 mod objects;
 mod options;
 mod polling;
@@ -41,6 +44,7 @@ pub use catalogue::{Arg, Fact, Hook, Point, Tier, program_names};
 pub use costs::{Cost, Meter, share};
 pub use ebb_wire::Gauge;
 pub use event::{CgroupChange, Comm, ExitScope, ExitStatus, KernelEvent, MemoryCounter, OomLimit};
+pub use fall::FallWatch;
 pub use host::{Capabilities, HookSupport, HostSupport, Lockdown, Presence, survey};
 pub use options::Options;
 pub use probe_set::ProbeSet;

@@ -16,6 +16,7 @@ use crate::attach::Refusal;
 use crate::core_tier::{TRIGGER_OBJECT, Trigger};
 use crate::costs::Cost;
 use crate::host::{HostSupport, Lockdown, Presence};
+use crate::numa::possible_nodes;
 use ebb_wire::{Arm, Gauge, Process, TARGETS, answer, fate, reflex_state};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
@@ -123,10 +124,7 @@ impl Reflex {
         }
         let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
         let page = page.ok_or("the size of a page is unknown")?;
-        let nodes = std::fs::read_to_string("/sys/devices/system/node/possible");
-        // Without the directory the kernel knows of no other node than the first.
-        let nodes = nodes.map_or(Some(1), |text| highest(&text)?.checked_add(1));
-        let nodes = nodes.ok_or("the number of NUMA nodes is unknown")?;
+        let nodes = possible_nodes().ok_or("the number of NUMA nodes is unknown")?;
         let has_faults = host.functions.contains(FAULTS);
         let trigger = Trigger::open(has_faults).map_err(|Refusal(reason)| reason)?;
         Ok(Self { trigger, page, nodes, seen_ns: 0, is_armed: false, gauge: Gauge::default() })
@@ -325,11 +323,6 @@ fn obstacle(host: &HostSupport) -> Option<String> {
         .then(|| "lockdown forbids reading kernel memory".to_owned())
 }
 
-/// The highest number in a list such as `0-3,5`.
-fn highest(list: &str) -> Option<u32> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
-}
-
 fn boot_time() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
 }
@@ -337,14 +330,6 @@ fn boot_time() -> io::Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_number_of_a_list_is_the_highest() {
-        assert_eq!(highest("0\n"), Some(0));
-        assert_eq!(highest("0-3\n"), Some(3));
-        assert_eq!(highest("0-1,6"), Some(6));
-        assert_eq!(highest(""), None);
-    }
 
     #[test]
     fn every_function_that_it_calls_is_looked_up() {

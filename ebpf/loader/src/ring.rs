@@ -62,6 +62,15 @@ impl Ring {
         }
     }
 
+    /// Drop what is there, and say how much that was: for a ring whose records say nothing but that there is one.
+    pub(crate) fn discard(&mut self) -> usize {
+        let mut dropped = 0;
+        while self.ring.next().is_some() {
+            dropped += 1;
+        }
+        dropped
+    }
+
     /// Wait until the kernel says that there is something new. Safe to cancel.
     ///
     /// To be called when [`Ring::drain`] has taken nothing: the kernel reports a record to a reader that has caught up, so

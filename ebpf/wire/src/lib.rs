@@ -16,12 +16,14 @@
 
 mod counters;
 mod decode;
+mod fall;
 mod record;
 mod reflex;
 mod swept;
 
 pub use counters::{Counters, NodeCounters};
 pub use decode::{DecodeError, Record, decode};
+pub use fall::FallAsked;
 pub use record::{
     COMM_LEN, Cgroup, CgroupNamed, Exit, Header, KswapdWake, MemoryEvent, OomKill, PATH_LEN,
     QUIET_NS, change, exit_flags, kind, oom_limit, unhurried, which,

@@ -1,8 +1,8 @@
 //! `ebpf/core/wire.h` says the same as this crate: every size, offset and number, as a C compiler sees them.
 use ebb_wire::{
-    Arm, Cgroup, CgroupNamed, Counters, Exit, Gauge, Header, KswapdWake, MemoryEvent, OomKill,
-    Process, QUIET_NS, Reflex, Sweep, Swept, TARGETS, Target, answer, change, exit_flags, fate,
-    kind, oom_limit, reflex_state, told, unhurried, which,
+    Arm, Cgroup, CgroupNamed, Counters, Exit, FallAsked, Gauge, Header, KswapdWake, MemoryEvent,
+    OomKill, Process, QUIET_NS, Reflex, Sweep, Swept, TARGETS, Target, answer, change, exit_flags,
+    fate, kind, oom_limit, reflex_state, told, unhurried, which,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -49,6 +49,7 @@ fn claims() -> Claims {
     layout!(claims, Process, "ebb_process", start_ticks pid reserved);
     layout!(claims, Gauge, "ebb_gauge",
         free inactive_file active_file anon file slab_reclaimable);
+    layout!(claims, FallAsked, "ebb_fall_asked", until_ns page_ns pages gauge nodes reserved);
     layout!(claims, Arm, "ebb_arm",
         cgroup until_ns seen_ns available line slack unexplained gauge agent nodes count reserved
         processes);

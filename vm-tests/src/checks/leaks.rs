@@ -30,6 +30,32 @@ pub(crate) fn full_speed(test: &TestContext) -> Result<Outcome> {
     )
 }
 
+/// How long a calm node is watched.
+const CALM: Duration = Duration::from_secs(10);
+/// How often ebb wakes in that time at most. Without the kernel's timer it looks 15 to 20 times a second at what is left of this node.
+const WAKES: u64 = 80;
+
+/// While nothing happens ebb sleeps; who takes memory as fast as the machine goes is stopped all the same.
+pub(crate) fn out_of_the_calm(test: &TestContext) -> Result<Outcome> {
+    let mut scene = Scene::with_innocents(3, 50)?;
+    let mut agent = Agent::enforce(test, THRESHOLDS)?;
+    let sources = agent.records().iter().find_map(|record| record.get("sources"));
+    if !sources.is_some_and(|sources| sources.to_string().contains("a timer of the kernel")) {
+        return Ok(Outcome::Skipped("this kernel has no timers for programs".into()));
+    }
+    let before = node::slept(agent.pid()?)?;
+    std::thread::sleep(CALM);
+    let slept = node::slept(agent.pid()?)? - before;
+    runner::note(test, &format!("woke {slept} times in {} s", CALM.as_secs()))?;
+    ensure!(slept < WAKES, "it woke {slept} times in {} s", CALM.as_secs());
+    let _hog = Workload::start("work.slice/hog.service", &["hog", "0"])?;
+    agent.wait_for(SOON, "somebody is evicted", |record| is(record, "evicted"))?;
+    scene.assert_peace()?;
+    let gone = victims(&agent.stop()?);
+    ensure!(gone == ["/work.slice/hog.service"], "{gone:?} were evicted");
+    Ok(Outcome::Passed)
+}
+
 /// Processes beside a leak, more than ebb holds.
 const BESIDE: usize = 70;
 

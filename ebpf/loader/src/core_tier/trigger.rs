@@ -1,14 +1,10 @@
 //! The reflex's programs: attached, and armed by running one of them.
+use super::callable::{Callable, FIRST};
 use crate::attach::Refusal;
 use crate::costs::Cost;
-use crate::objects;
 use ebb_wire::{Arm, Reflex};
-use libbpf_rs::{
-    ErrorExt as _, Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput,
-};
-use std::ffi::OsStr;
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 use std::io;
-use std::os::fd::AsFd as _;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Name of the object with the reflex.
@@ -25,12 +21,9 @@ const FIRES: [&str; 2] = ["reflex_kswapd", "reflex_direct_reclaim"];
 /// The one that fires only while somebody is named: what it is attached to is too busy for more.
 const FIRES_WHILE_ARMED: &str = "reflex_fault";
 
-const FIRST: [u8; 4] = 0u32.to_ne_bytes();
-
 /// Programs in the kernel that wait for a line to be crossed. Dropping it takes them out.
 pub(crate) struct Trigger {
-    object: Object,
-    asked: MapHandle,
+    programs: Callable,
     reflex: MapHandle,
     /// Held for what is attached.
     _links: Vec<Link>,
@@ -41,55 +34,25 @@ pub(crate) struct Trigger {
 impl Trigger {
     /// `has_faults` says whether the kernel tells of users' page faults.
     pub(crate) fn open(has_faults: bool) -> Result<Self, Refusal> {
-        super::listen();
-        let refused = |what: &str, error: libbpf_rs::Error| Refusal(format!("{what}: {error:#}"));
-        let bytes = objects::find(OBJECT).ok_or_else(|| Refusal::no_object(OBJECT))?;
-        let mut open = ObjectBuilder::default()
-            .open_memory(bytes)
-            .map_err(|error| refused("opening the object", error))?;
-        for mut program in open.progs_mut() {
-            let load = has_faults || program.name() != FIRES_WHILE_ARMED;
-            program.set_autoload(load);
-        }
-        let object = open.load().map_err(|error| refused("loading", error))?;
-        let fires = |name: &OsStr| FIRES.iter().any(|program| name == *program);
-        let links = object.progs_mut().filter(|program| fires(program.name()));
-        let links = links.map(|program| program.attach()).collect::<Result<Vec<_>, _>>();
-        let links = links.map_err(|error| refused("attaching", error))?;
-        let map = |name: &str| {
-            let map = object.maps().find(|map| map.name() == name);
-            let map = map.ok_or_else(|| Refusal(format!("the object `{OBJECT}` has no {name}")))?;
-            MapHandle::try_from(&map).map_err(|error| refused("keeping a map", error))
-        };
-        let (asked, reflex) = (map("ASKED")?, map("REFLEX")?);
-        Ok(Self { asked, reflex, object, _links: links, fault: None })
+        let programs = Callable::open(OBJECT, |name| has_faults || name != FIRES_WHILE_ARMED)?;
+        let links = FIRES.iter().filter_map(|name| programs.attach(name));
+        let links = links.collect::<Result<_, _>>()?;
+        Ok(Self { reflex: programs.map("REFLEX")?, programs, _links: links, fault: None })
     }
 
     /// Have the kernel look at the counters that are asked for; returns its answer.
     pub(crate) fn measure(&mut self, asked: &Arm) -> io::Result<u32> {
-        self.ask(asked, MEASURES)
+        self.programs.ask(asked.as_bytes(), MEASURES)
     }
 
     /// Arm as asked for; returns the kernel's answer.
     pub(crate) fn arm(&mut self, asked: &Arm) -> io::Result<u32> {
-        self.ask(asked, ARMS)
+        self.programs.ask(asked.as_bytes(), ARMS)
     }
 
     /// Fire if the line is crossed by what is said to be available; returns whether that could be told.
     pub(crate) fn pull(&mut self, asked: &Arm) -> io::Result<u32> {
-        self.ask(asked, PULLS)
-    }
-
-    fn ask(&mut self, asked: &Arm, program: &str) -> io::Result<u32> {
-        self.asked.update(&FIRST, asked.as_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
-        self.run(program)
-    }
-
-    fn run(&self, name: &str) -> io::Result<u32> {
-        let program = self.object.progs_mut().find(|program| program.name() == name);
-        let program = program.ok_or_else(|| io::Error::other("it has gone"))?;
-        let output = program.test_run(ProgramInput::default()).context("running the program");
-        Ok(output.map_err(io::Error::other)?.return_value)
+        self.programs.ask(asked.as_bytes(), PULLS)
     }
 
     /// Fire at users' page faults too, or no longer.
@@ -97,22 +60,15 @@ impl Trigger {
         if !on {
             self.fault = None;
         } else if self.fault.is_none() {
-            let program = self.object.progs_mut().find(|p| p.name() == FIRES_WHILE_ARMED);
             // Without it the reflex still fires at reclaim, which comes later.
-            self.fault = program
-                .filter(|program| program.autoload())
-                .and_then(|program| program.attach().ok());
+            self.fault = self.programs.attach(FIRES_WHILE_ARMED).and_then(Result::ok);
         }
     }
 
     /// What each of its programs has cost while that was measured.
     pub(crate) fn costs(&self) -> io::Result<Vec<Cost>> {
         let names = [MEASURES, ARMS, PULLS, FIRES_WHILE_ARMED].into_iter().chain(FIRES);
-        let program = |name: &'static str| {
-            let program = self.object.progs_mut().find(|program| program.name() == name)?;
-            program.autoload().then(|| super::cost(name, program.as_fd()))
-        };
-        names.filter_map(program).collect()
+        names.filter_map(|name| self.programs.cost(name)).collect()
     }
 
     /// How it stands.

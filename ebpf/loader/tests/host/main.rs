@@ -2,6 +2,7 @@
 //!
 //! Needs root and the objects that `cargo xtask bpf` makes. Without them every test is reported as ignored, with the
 //! reason. Kernels that offer more or less than this one are the guests' business (`vm-tests`).
+mod fall;
 mod reflex;
 mod roles;
 mod watch;
@@ -21,7 +22,7 @@ use watch::{Directory, Watch, ends, mount};
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 17] = [
+const TESTS: [(&str, Test); 19] = [
     ("what_is_not_attached_says_why", what_is_not_attached_says_why),
     ("every_exit_is_delivered_once_or_counted_as_lost", every_exit),
     ("a_process_ends_once_whichever_thread_is_last", threads),
@@ -33,6 +34,8 @@ const TESTS: [(&str, Test); 17] = [
     ("forks_and_execs_are_counted_for_their_cgroup", forks),
     ("an_oom_kill_names_the_victim", oom_kill),
     ("a_sweep_finds_the_tree_that_the_files_show", sweep),
+    ("a_fall_of_memory_wakes_who_waits_for_it_once", fall::wakes),
+    ("a_fall_of_memory_is_not_told_when_nobody_waits_any_more", fall::ends),
     ("the_reflex_measures_what_the_files_say", reflex::measures),
     ("the_reflex_ends_whom_it_was_told_to_and_nobody_else", reflex::ends),
     ("the_reflex_ends_nobody_when_its_victim_has_moved", reflex::doubts),
