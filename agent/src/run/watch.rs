@@ -17,8 +17,11 @@ const IMMINENT: Duration = Duration::from_millis(150);
 /// A headroom smaller than this part of the threshold counts as near, whatever the rate.
 const NEAR_PART: u64 = 4;
 
-/// A node of which nothing is left within this at its present rate is not calm.
+/// A node of which nothing is left within this at its present rate is not calm, nor one that has fallen within this while ebb slept.
 const CALM: Duration = Duration::from_secs(2);
+
+/// So much of what was left before ebb slept is no accident when it wakes.
+const FALL_PART: u64 = 4;
 
 /// Waits that are longer cost so little that the kernel need not be told.
 const WORTH_TELLING: Duration = Duration::from_secs(5);
@@ -46,6 +49,8 @@ pub(super) struct Watch {
     is_close: bool,
     /// A fall by half of what was left when it was last looked at wakes the loop.
     is_told: bool,
+    /// When much of what was left was found to have gone while the loop slept.
+    fell: Option<Boot>,
 }
 
 /// The second condition of a threshold on two signals.
@@ -82,6 +87,7 @@ impl Watch {
             other: None,
             is_close: false,
             is_told: false,
+            fell: None,
         }
     }
 
@@ -108,8 +114,17 @@ impl Watch {
         available: Option<u64>,
         other: Option<u64>,
     ) -> Finding {
+        let before = self.headroom().filter(|_| self.is_told);
         (self.available, self.other) = (available, other);
         self.is_told = false;
+        // How fast it fell nobody knows yet, and who took it is known by being followed from now on.
+        let has_fallen = |now| before.is_some_and(|before| now <= before - before / FALL_PART);
+        let is_calm_again = |fell: Boot| at.since(fell) >= CALM;
+        if self.headroom().is_some_and(has_fallen) {
+            self.fell = Some(at);
+        } else if self.fell.is_some_and(is_calm_again) {
+            self.fell = None;
+        }
         let finding = self.find(at);
         self.is_close = finding != Finding::Clear;
         finding
@@ -159,12 +174,19 @@ impl Watch {
         Some((self.left(threshold)?, threshold))
     }
 
+    /// What is left above the nearest threshold; 0 below it.
+    fn headroom(&self) -> Option<u64> {
+        let (left, threshold) = self.nearest_left()?;
+        Some(left.saturating_sub(threshold))
+    }
+
     /// Whether the threshold may be reached soon, or has been.
     pub(super) fn is_near(&self) -> bool {
-        let Some((available, threshold)) = self.nearest_left() else { return false };
-        let headroom = available.saturating_sub(threshold);
+        let (Some(headroom), Some(threshold)) = (self.headroom(), self.nearest) else {
+            return false;
+        };
         let is_soon = self.cadence.time_left(headroom).is_some_and(|left| left < SOON);
-        is_soon || headroom < threshold / NEAR_PART
+        is_soon || self.fell.is_some() || headroom < threshold / NEAR_PART
     }
 
     /// Whether the threshold will be crossed any moment, at the present rate.
@@ -180,8 +202,7 @@ impl Watch {
 
     /// How long to wait before the next look; `None` when there is nothing to wait for.
     pub(super) fn wait(&self) -> Option<Duration> {
-        let (available, threshold) = self.nearest_left()?;
-        let headroom = available.saturating_sub(threshold);
+        let headroom = self.headroom()?;
         Some(if self.is_told {
             self.cadence.wait_while_told(headroom)
         } else {
@@ -313,6 +334,21 @@ mod tests {
             close.is_told_of_falls(true);
         }
         assert_eq!(close.room_to_fall(), None);
+    }
+
+    #[test]
+    fn a_node_that_fell_while_ebb_slept_is_followed_until_it_is_calm_again() {
+        let mut watch = watch(100 * MIB);
+        watch.observe(at(0), Some(1124 * MIB), None);
+        watch.is_told_of_falls(true);
+        // A quarter, and so long ago that no rate tells of it.
+        assert_eq!(watch.observe(at(1900), Some(868 * MIB), None), Finding::Near);
+        assert_eq!(watch.room_to_fall(), None, "nobody sleeps on");
+        assert_eq!(watch.observe(at(3800), Some(868 * MIB), None), Finding::Near);
+        assert_eq!(watch.observe(at(3900), Some(868 * MIB), None), Finding::Clear);
+        watch.is_told_of_falls(true);
+        assert_eq!(watch.observe(at(5000), Some(700 * MIB), None), Finding::Clear, "a little");
+        assert_eq!(watch.observe(at(9000), Some(400 * MIB), None), Finding::Clear, "it was awake");
     }
 
     #[test]
