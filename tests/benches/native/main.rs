@@ -10,9 +10,10 @@
 mod bare;
 mod held_up;
 mod hog;
+mod idle;
 
 use ebb_agent::threads::precede;
-use ebb_tests::fake_node::{FakeNode, PATIENCE};
+use ebb_tests::fake_node::PATIENCE;
 use hog::{Crossing, FLOOR, MIB, MOST, PAST};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -44,14 +45,6 @@ const BEFORE: u64 = 5_000_000;
 const AFTER: u64 = 20_000_000;
 /// Others use this machine too: what they take must not cross the threshold in the hog's place, nor keep it from a processor then.
 const TRIES: usize = 10;
-
-/// What is left above a threshold of 100 MiB while nothing happens, in MiB.
-const IDLE: [u64; 5] = [256, 1024, 2048, 4096, 8192];
-const IDLE_THRESHOLD: u64 = 100;
-const IDLE_CGROUPS: usize = 20;
-/// What an agent does at its start is over then.
-const SETTLING: Duration = Duration::from_secs(15);
-const WATCHED: Duration = Duration::from_secs(60);
 
 /// The moments in the log of the agent, which its records have by the millisecond only.
 const LOG: &str = "warn,ebb_agent::run::look=debug";
@@ -150,8 +143,11 @@ fn bench(args: &[&str]) {
         series(&programs, &of_a_kind, runs, &meminfo);
     }
     for (program, ebb) in programs.iter().enumerate() {
-        for (headroom, used, wakes) in idle(ebb) {
-            println!("idle {program} {headroom} {used} {wakes}");
+        for idle::Used { headroom, ns, waits } in idle::of_files(ebb) {
+            println!("idle {program} {headroom} {ns} {waits}");
+        }
+        for (is_told, idle::Used { headroom, ns, waits }) in idle::here(ebb, &meminfo) {
+            println!("calm {program} {} {headroom} {ns} {waits}", u8::from(is_told));
         }
     }
 }
@@ -489,60 +485,6 @@ fn burn() {
         }
     });
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-}
-
-/// What `ebb` uses on a calm node with one headroom or another, all at the same time: MiB, nanoseconds of a second on a processor, and how often it slept in a minute.
-fn idle(ebb: &Path) -> Vec<(u64, u64, u64)> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let config = dir.path().join("ebb.yaml");
-    let text = format!(
-        "evictionHard:\n  memory.available: {IDLE_THRESHOLD}Mi\nebb:\n  memoryAvailable: memAvailable\n"
-    );
-    fs::write(&config, text).expect("a configuration");
-    let agents: Vec<(u64, FakeNode, Running)> = IDLE
-        .into_iter()
-        .map(|headroom| {
-            let mut node = FakeNode::new();
-            for n in 0..IDLE_CGROUPS {
-                node.add(&format!("work.slice/sleeper-{n}.service"), 3);
-            }
-            let available = (IDLE_THRESHOLD + headroom) * 1024;
-            let meminfo = format!(
-                "MemTotal: {} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\n",
-                16 << 20
-            );
-            fs::write(node.proc().join("meminfo"), meminfo).expect("a meminfo");
-            let mut command = Command::new(ebb);
-            command.args(["run", "--leave-out", "all", "--output", "json", "--proc-root"]);
-            command.arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
-            command.arg("--host-root").arg(node.proc()).arg("--state").arg(node.state());
-            command.arg("--config").arg(&config).stdout(Stdio::null());
-            (headroom, node, Running(command.spawn().expect("the agent starts")))
-        })
-        .collect();
-    thread::sleep(SETTLING);
-    let before: Vec<[u64; 2]> = agents.iter().map(|(.., agent)| used(&agent.0)).collect();
-    let at = Instant::now();
-    thread::sleep(WATCHED);
-    let seconds = at.elapsed().as_secs();
-    let used = |((headroom, _, agent), [ns, slept]): (&(u64, FakeNode, Running), [u64; 2])| {
-        let [ns_now, slept_now] = used(&agent.0);
-        (*headroom, (ns_now - ns) / seconds, (slept_now - slept) * 60 / seconds)
-    };
-    agents.iter().zip(before).map(used).collect()
-}
-
-/// Nanoseconds that the threads of a process were on a processor, and how often they slept.
-fn used(process: &Child) -> [u64; 2] {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
-    let of = |task: std::io::Result<fs::DirEntry>| -> Option<[u64; 2]> {
-        let task = task.ok()?.path();
-        let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
-        let status = fs::read_to_string(task.join("status")).ok()?;
-        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        Some([schedstat.split(' ').next()?.parse().ok()?, slept?.trim().parse().ok()?])
-    };
-    tasks.filter_map(of).fold([0, 0], |[ns, slept], [n, s]| [ns + n, slept + s])
 }
 
 fn number(text: &str) -> u64 {
