@@ -10,6 +10,7 @@
 //! ebb and every peer are measured by the same two files.
 use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -61,6 +62,7 @@ pub(crate) struct Observer {
 impl Observer {
     /// Start both clocks.
     pub(crate) fn start() -> Result<Self> {
+        stay_resident()?;
         let kills = watch_signals()?;
         let samples = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&samples);
@@ -169,6 +171,13 @@ pub(crate) fn now() -> Result<Nanos> {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?;
     let nanos = Duration::from(time).as_nanos();
     u64::try_from(nanos).context("the clock is past its range")
+}
+
+/// Where memory runs out and nobody acts, whatever is read from disk again and again stands still for minutes, and so would the clocks.
+fn stay_resident() -> Result<()> {
+    let on_fault = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
+    let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_fault;
+    mlockall(all).context("cannot stay in memory")
 }
 
 /// Has this thread run before all others.
