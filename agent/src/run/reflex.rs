@@ -56,6 +56,15 @@ impl Arming {
     pub fn new(reflex: Reflex, lease: Duration) -> Self {
         Self { reflex, lease, named: None, told: None, trouble: None }
     }
+
+    /// Names nobody to the kernel any more; returns whether the reflex has fired just now, by itself: then who was named is known on until that is taken in.
+    fn take_back_name(&mut self) -> bool {
+        let has_fired = matches!(self.reflex.disarm(), Err(ArmError::Fired));
+        if !has_fired {
+            self.named = None;
+        }
+        has_fired
+    }
 }
 
 impl Agent {
@@ -115,9 +124,7 @@ impl Agent {
             }
         };
         // Whoever was named before is not to be ended any more, unless that has just happened: the next look takes it in.
-        if !matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
-            arming.named = None;
-        }
+        arming.take_back_name();
         let trouble = match result {
             Ok(()) | Err(Trouble::Passing | Trouble::Moment) => return,
             Err(Trouble::Lasting(trouble)) => trouble,
@@ -133,8 +140,8 @@ impl Agent {
     /// Where the reflex has fired already its decision keeps that configuration, and the next look takes it in.
     pub(super) fn disarm_reflex(&mut self) {
         let Some(arming) = &mut self.arming else { return };
-        if !matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
-            (arming.named, arming.told) = (None, None);
+        if !arming.take_back_name() {
+            arming.told = None;
         } else if let Some(named) = &mut arming.named {
             named.decision.keep_config(&self.policy.text);
         }
@@ -183,12 +190,7 @@ impl Agent {
 
     /// Names nobody to the kernel any more; returns whether the reflex has fired just now, by itself.
     fn take_back_name(&mut self) -> bool {
-        let Some(arming) = &mut self.arming else { return false };
-        if matches!(arming.reflex.disarm(), Err(ArmError::Fired)) {
-            return self.take_in_shot();
-        }
-        arming.named = None;
-        false
+        self.arming.as_mut().is_some_and(Arming::take_back_name) && self.take_in_shot()
     }
 
     /// Takes in what the reflex did by itself; returns whether it did anything.
