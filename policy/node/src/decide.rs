@@ -7,7 +7,7 @@ use crate::{
     history::Waiting,
     limits::{AfterEviction, Options},
     pass::{Pass, follows_growth},
-    plan::{Note, Target, ThresholdState},
+    plan::{Note, SubjectRef, ThresholdState},
     preempt,
     snapshot::{SCHEMA_VERSION, Task, Workload, WorkloadKey, WorkloadKind},
 };
@@ -106,12 +106,13 @@ fn settle(plan: &mut Plan) {
     if plan.skipped.is_empty() {
         return;
     }
-    let mut taken: Vec<Target<'_>> = plan.actions.iter().filter_map(Target::taken).collect();
+    let mut taken: Vec<SubjectRef<'_>> =
+        plan.actions.iter().filter_map(SubjectRef::taken).collect();
     taken.sort_unstable();
     // Both are in the same order: they are gone through side by side.
     let mut taken = taken.into_iter().peekable();
     plan.skipped.retain(|skipped| {
-        let skipped = Target::of(&skipped.subject);
+        let skipped = SubjectRef::of(&skipped.subject);
         while taken.next_if(|taken| *taken < skipped).is_some() {}
         taken.peek() != Some(&skipped)
     });

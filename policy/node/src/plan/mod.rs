@@ -18,7 +18,7 @@ pub use action::{
 };
 pub use memory_pressure::{PressureGrounds, PressureState, PressureStatus};
 pub use ranking::{LISTED, RankKey, Ranked};
-pub(crate) use skipped::Target;
+pub(crate) use skipped::SubjectRef;
 pub use skipped::{SkipReason, Skipped, Subject};
 pub use status::{
     AdmissionAnswer, AlsoBelowStatus, NodeCondition, NodeEvent, Note, Strength, ThresholdState,

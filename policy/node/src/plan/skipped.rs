@@ -80,9 +80,9 @@ impl Subject {
     }
 }
 
-/// Something that is evicted or removed, or skipped, by its name; in the order of [`Subject`].
+/// A [`Subject`] by reference, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target<'a> {
+pub(crate) enum SubjectRef<'a> {
     Workload(&'a WorkloadKey),
     Container(&'a str),
     Sandbox(&'a str),
@@ -91,9 +91,9 @@ pub(crate) enum Target<'a> {
     LogLink(&'a str),
 }
 
-impl<'a> Target<'a> {
+impl<'a> SubjectRef<'a> {
     /// What an action evicts or removes.
-    pub(crate) fn taken(action: &'a Action) -> Option<Target<'a>> {
+    pub(crate) fn taken(action: &'a Action) -> Option<SubjectRef<'a>> {
         match action {
             Action::Evict(evict) => Some(Self::Workload(&evict.workload)),
             Action::RemoveContainer(container) => Some(Self::Container(&container.id)),
@@ -109,7 +109,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    pub(crate) fn of(subject: &'a Subject) -> Target<'a> {
+    pub(crate) fn of(subject: &'a Subject) -> SubjectRef<'a> {
         match subject {
             Subject::Workload { workload } => Self::Workload(workload),
             Subject::Container { id } => Self::Container(id),
