@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// It goes on until this much is gone below the threshold.
@@ -29,8 +29,11 @@ const PAGE: usize = 4096;
 /// Faster than this one thread takes memory in huge pages only.
 const SMALL_UP_TO: u64 = 1024 * MIB;
 
-/// What a hog takes between two of its readings, and what the kernel takes off the count of free pages for it in one batch, is less than this. A virtual machine takes 64 MiB off it for some milliseconds while it tells its host which pages are free.
+/// What a hog takes between two of its readings, and what the kernel takes off the count of free pages for it in one batch, is less than this. A virtual machine takes 64 MiB off it for a tenth of a second while it tells its host which pages are free: to ebb they are available on, and it is no crossing.
 const AT_ONCE: u64 = 32 * MIB;
+/// What was taken off before the hog began is given back by then.
+const AFTERWARDS: Duration = Duration::from_millis(250);
+const AFTERWARDS_EVERY: Duration = Duration::from_millis(2);
 
 /// What a hog has to say of one crossing.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +65,14 @@ struct Reading {
     available: u64,
 }
 
+impl Reading {
+    fn now(meminfo: &File) -> Self {
+        let before = boot_ns();
+        let available = available(meminfo);
+        Self { before, after: boot_ns(), available }
+    }
+}
+
 /// A hog of `threads` that take `rate` bytes a second together, or all they can for 0: it says when it is ready, begins when it is told the threshold, says when that was crossed, and ends with its input.
 pub(crate) fn main(rate: u64, threads: usize) {
     let regions: Vec<Region> = (0..threads).map(|_| Region::new(MOST / threads, rate)).collect();
@@ -77,7 +88,10 @@ pub(crate) fn main(rate: u64, threads: usize) {
         taking.into_iter().flat_map(|thread| thread.join().expect("a thread of the hog")).collect()
     });
     readings.sort_by_key(|reading| reading.before);
-    match crossing(&readings, threshold) {
+    let (taking, afterwards) = (&readings, afterwards());
+    let crossing =
+        crossing(taking, threshold).filter(|_| is_steady(taking.iter().chain(&afterwards)));
+    match crossing {
         Some(Crossing { at, gap, rate, reading }) => println!("{at} {gap} {rate} {reading}"),
         None => println!("not crossed once, or not by this"),
     }
@@ -85,13 +99,32 @@ pub(crate) fn main(rate: u64, threads: usize) {
     while let Some(Ok(_)) = lines.next() {}
 }
 
+/// What is available once the hog has taken what it takes.
+fn afterwards() -> Vec<Reading> {
+    let meminfo = File::open("/proc/meminfo").expect("what is available");
+    let until = Instant::now() + AFTERWARDS;
+    let mut readings = Vec::new();
+    while Instant::now() < until {
+        readings.push(Reading::now(&meminfo));
+        thread::sleep(AFTERWARDS_EVERY);
+    }
+    readings
+}
+
+/// Whether nothing but a hog moved what is available.
+fn is_steady<'a>(mut readings: impl Iterator<Item = &'a Reading>) -> bool {
+    let Some(mut last) = readings.next() else { return true };
+    readings.all(|reading| {
+        reading.available.abs_diff(std::mem::replace(&mut last, reading).available) <= AT_ONCE
+    })
+}
+
 fn crossing(readings: &[Reading], threshold: u64) -> Option<Crossing> {
     let below = readings.iter().position(|reading| reading.available < threshold)?;
     let (before, after) = (readings.get(below.checked_sub(1)?)?, readings.get(below)?);
     // Where others gave memory back at that time it was crossed more than once.
     let is_once = readings.iter().skip(below).all(|reading| reading.available < threshold);
-    let is_by_hog = before.available - after.available <= AT_ONCE;
-    if !is_once || !is_by_hog {
+    if !is_once {
         return None;
     }
     let (first, last) = (readings.first()?, readings.last()?);
@@ -154,9 +187,9 @@ fn take(region: Region, rate: u64, threshold: u64, is_over: &AtomicBool) -> Vec<
         while boot_ns() < due {
             std::hint::spin_loop();
         }
-        let before = boot_ns();
-        let available = available(&meminfo);
-        readings.push(Reading { before, after: boot_ns(), available });
+        let reading = Reading::now(&meminfo);
+        readings.push(reading);
+        let available = reading.available;
         let is_enough = available < threshold.saturating_sub(PAST) || available < FLOOR;
         if is_enough || is_over.load(Ordering::Relaxed) {
             is_over.store(true, Ordering::Relaxed);
