@@ -194,7 +194,7 @@ impl Agent {
 
     /// Nothing was done to a pod that its budget spares: another is to be chosen.
     fn take_back(&mut self, asked: &Asked, why: String) {
-        self.history.forget_waiting(&asked.key);
+        self.decisions.history.forget_waiting(&asked.key);
         self.state.terminations().cancel(&asked.target);
         if let Target::Pod { uid, .. } = &asked.target {
             self.state.pods_mut().forget_evicted(uid);

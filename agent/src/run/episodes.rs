@@ -61,7 +61,7 @@ impl Agent {
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);
             incident.into_iter().for_each(|incident| self.queue.store(incident));
-            self.holding = None;
+            self.told.deferral = None;
         }
     }
 

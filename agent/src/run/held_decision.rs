@@ -55,15 +55,15 @@ impl Agent {
         let ahead = self.watches.of(Signal::MemoryAvailable).and_then(hard_threshold_ahead);
         let is_quiet = !self.state.awaits_terminations() && !self.watches.is_any_in_episode();
         let Some((threshold, also, left)) = ahead.filter(|_| is_quiet) else {
-            self.ahead = None;
+            self.decisions.ahead = None;
             return;
         };
-        if self.ahead.as_ref().is_some_and(|ahead| ahead.will_do(at, left))
+        if self.decisions.ahead.as_ref().is_some_and(|ahead| ahead.will_do(at, left))
             && !self.is_overtaken(at, left)
         {
             return;
         }
-        self.ahead = None;
+        self.decisions.ahead = None;
         if self.state.sample(at, Depth::Memory).is_err() || self.state.is_outdated(at) {
             return;
         }
@@ -83,7 +83,7 @@ impl Agent {
             let seen = Observation { available, capacity, observed_at: now.observed_at };
             snapshot.signals.insert(signal, seen);
         }
-        let history = History { reclaiming: None, ..self.history.clone() };
+        let history = History { reclaiming: None, ..self.decisions.history.clone() };
         let (plan, _) = decide(&snapshot, &self.policy.limits, &history);
         let victim = ended_at_once(&plan).and_then(|evict| self.state.target(&evict.workload));
         let decision =
@@ -92,12 +92,14 @@ impl Agent {
         if let Some(victim) = victim {
             self.dispatcher.hold_ready(victim);
         }
-        self.ahead = Some(HeldDecision { at, took: Boot::now().since(at), baseline, decision });
+        self.decisions.ahead =
+            Some(HeldDecision { at, took: Boot::now().since(at), baseline, decision });
     }
 
     /// Whether the decision that is held is one for nobody by now, and can be made again in time.
     fn is_overtaken(&mut self, at: Boot, left: Duration) -> bool {
-        let Some(ahead) = self.ahead.as_ref().filter(|ahead| ahead.may_be_replaced(at, left))
+        let Some(ahead) =
+            self.decisions.ahead.as_ref().filter(|ahead| ahead.may_be_replaced(at, left))
         else {
             return false;
         };
@@ -112,7 +114,7 @@ impl Agent {
 
     /// Ends who was decided on ahead, now that a threshold on `signal` is seen to be crossed.
     pub(super) fn act_on_what_was_decided_ahead(&mut self, signal: Signal, at: Boot) {
-        let Some(mut ahead) = self.ahead.take() else { return };
+        let Some(mut ahead) = self.decisions.ahead.take() else { return };
         let is_meant = signal == Signal::MemoryAvailable
             && self.watches.of(signal).is_some_and(Watch::was_below_hard);
         let Some(decision) = ahead.decision.take() else { return };
@@ -130,7 +132,7 @@ impl Agent {
             return;
         }
         self.evict(evict, &decision.plan);
-        self.history.note_eviction(self.state.clock().time(at));
+        self.decisions.history.note_eviction(self.state.clock().time(at));
         self.tell_of_evictions(&[evict], &decision.plan, ahead.at, "decided ahead");
         if let Some(episode) = self.watches.of_mut(signal).and_then(|w| w.episode.as_mut()) {
             episode.keep(|| decision);

@@ -94,10 +94,10 @@ impl Agent {
     /// Says when workloads cannot be held open any more, and again when they are twice as many.
     pub(super) fn tell_of_descriptors(&mut self) {
         let not_held = self.state.not_held();
-        if not_held == 0 || not_held < self.not_held_told.saturating_mul(2) {
+        if not_held == 0 || not_held < self.told.not_held.saturating_mul(2) {
             return;
         }
-        self.not_held_told = not_held;
+        self.told.not_held = not_held;
         let all = self.state.workload_count();
         let what = format!(
             "file descriptors have run out: {not_held} of {all} workloads are not held open but found anew for each reading, which takes longer; raise the hard limit (LimitNOFILE=)"
@@ -225,7 +225,7 @@ impl Agent {
                 }
                 if let (Some(key), false) = (workload, goes_on) {
                     // Nothing was done to it: the next decision is not to wait for its end.
-                    self.history.forget_waiting(key);
+                    self.decisions.history.forget_waiting(key);
                 }
                 let why = format!("{who}: {error}");
                 self.note_moment(workload, &signals, ("not done", Boot::now()), &why);
@@ -266,7 +266,7 @@ impl Agent {
         if let (Some(key), None) = (who, self.state.terminations().get(target)) {
             let signal = Some(Signal::MemoryAvailable);
             let cause = Cause { signal, expected_free: None, decision };
-            self.history.note_eviction(self.state.clock().time(killed));
+            self.decisions.history.note_eviction(self.state.clock().time(killed));
             self.state.terminations().begin(key.clone(), target.clone(), Duration::ZERO, cause);
         }
         self.state.terminations().note_told(target);

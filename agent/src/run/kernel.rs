@@ -146,7 +146,7 @@ impl Agent {
                         last.is_none_or(|at| Boot::now().since(at) > LOCAL_EVERY);
                 }
                 KernelEvent::Cgroup { change: CgroupChange::Created, path: Some(path), .. } => {
-                    if let Some(reconciler) = &self.reconciler {
+                    if let Some(reconciler) = &self.reconciling.running {
                         reconciler.created(&path);
                     }
                 }

@@ -318,7 +318,7 @@ impl Agent {
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);
             incident.into_iter().for_each(|incident| self.queue.store(incident));
-            self.holding = None;
+            self.told.deferral = None;
         }
     }
 
@@ -349,7 +349,7 @@ impl Agent {
 
     /// Takes back that somebody was evicted for the pressure of this cgroup: it could not be done, and the next is chosen at once.
     pub(super) fn take_back_pressure_eviction(&mut self, cgroup: &str) {
-        let mut watched = self.history.memory_pressure.iter_mut();
+        let mut watched = self.decisions.history.memory_pressure.iter_mut();
         if let Some(watched) = watched.find(|watched| watched.cgroup == cgroup) {
             watched.forget_eviction();
             self.node.decide_at = Some(Boot::now());

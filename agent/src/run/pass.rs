@@ -40,15 +40,15 @@ impl Agent {
         self.has_decided(extent, at);
         self.state.forget_oom_kills();
         let put_off = self.put_off(&plan);
-        next.put_off(&put_off, plan.decided_at, &self.history);
-        let before = std::mem::replace(&mut self.history, next);
+        next.put_off(&put_off, plan.decided_at, &self.decisions.history);
+        let before = std::mem::replace(&mut self.decisions.history, next);
         self.take_thresholds(&plan, extent, at);
-        if self.thresholds.is_empty() {
+        if self.at_start.thresholds.is_empty() {
             let can_be_met = |status: &&ThresholdStatus| status.state != ThresholdState::Inert;
             let resolved = plan.thresholds.iter().filter(can_be_met).cloned();
             let pressures = self.policy.limits.memory_pressure().iter().cloned();
             let all = resolved.map(InForce::Resolved).chain(pressures.map(InForce::MemoryPressure));
-            self.thresholds = all.map(Worded::from).collect();
+            self.at_start.thresholds = all.map(Worded::from).collect();
         }
         let evictions: Vec<&Evict> =
             plan.evictions().filter(|evict| !put_off.contains(&evict.workload)).collect();
@@ -97,7 +97,7 @@ impl Agent {
             return;
         }
         // The snapshot of an eviction goes to its episode. The next decision, which follows within milliseconds, is kept again.
-        self.holding = None;
+        self.told.deferral = None;
         self.tell_of_evictions(&evictions, &plan, decided, "decided");
         if let Some(episode) = self.episode_of(&plan) {
             let plan = plan.clone();
@@ -134,13 +134,13 @@ impl Agent {
         self.prepare(&mut snapshot, extent, at);
         // A reclaim that is under way is not gone on with on a snapshot that says nothing of disk.
         let reclaiming = match extent {
-            Extent::Quick => self.history.reclaiming.take(),
+            Extent::Quick => self.decisions.history.reclaiming.take(),
             Extent::Everything => None,
         };
-        let (plan, mut next) = decide(&snapshot, &self.policy.limits, &self.history);
+        let (plan, mut next) = decide(&snapshot, &self.policy.limits, &self.decisions.history);
         if extent == Extent::Quick {
             next.reclaiming = reclaiming;
-            keep_what_was_left_out(&mut self.history, &mut next);
+            keep_what_was_left_out(&mut self.decisions.history, &mut next);
         }
         (snapshot, plan, next)
     }
@@ -181,10 +181,10 @@ impl Agent {
     pub(super) fn evict(&mut self, evict: &Evict, plan: &Plan) {
         self.precedence.take(Boot::now());
         // What is held for the crossing was decided without this one.
-        self.ahead = None;
+        self.decisions.ahead = None;
         let Some(target) = self.state.target(&evict.workload) else {
             // It ended since the snapshot was taken, or the runtime has yet to say where it is: nobody is to wait for it.
-            self.history.forget_waiting(&evict.workload);
+            self.decisions.history.forget_waiting(&evict.workload);
             self.state.found_empty(&evict.workload);
             if let Some(episode) = self.episode_of(plan) {
                 let why = format!("{}: nothing of it is found", evict.workload.name);
@@ -282,7 +282,8 @@ impl Agent {
     fn last_resort(&self, snapshot: &Snapshot) -> Option<(LastResort, Vec<WorkloadKey>)> {
         let signal = Signal::MemoryAvailable;
         let need = self.watches.of(signal).and_then(Watch::hard_need)?;
-        let ranked = last_resort(snapshot, &self.policy.limits, &self.history, signal).into_iter();
+        let ranked =
+            last_resort(snapshot, &self.policy.limits, &self.decisions.history, signal).into_iter();
         let candidate = |key: WorkloadKey| {
             let target = self.state.target(&key)?;
             let may_move = self.state.is_handed_over(&target);
@@ -304,11 +305,11 @@ impl Agent {
             })
             .collect();
         local.sort();
-        if local != self.local {
-            if local.iter().any(|key| !self.local.contains(key)) {
+        if local != self.told.own_limits {
+            if local.iter().any(|key| !self.told.own_limits.contains(key)) {
                 self.reporter.tell(Record::LocalPressure { workloads: local.clone() });
             }
-            self.local = local;
+            self.told.own_limits = local;
         }
     }
 
@@ -320,7 +321,7 @@ impl Agent {
         }
         let why = plan.notes.iter().filter(|note| !kind(plan, note).is_empty());
         let kinds: Vec<String> = why.clone().map(|note| kind(plan, note).to_owned()).collect();
-        if kinds.is_empty() || self.holding.as_ref() == Some(&kinds) {
+        if kinds.is_empty() || self.told.deferral.as_ref() == Some(&kinds) {
             return;
         }
         let notes = why.map(|note| Worded::from(PlanNote::of(plan, note))).collect();
@@ -328,7 +329,7 @@ impl Agent {
             signal: plan.handled.as_ref().map(|h| h.signal),
             notes,
         });
-        self.holding = Some(kinds);
+        self.told.deferral = Some(kinds);
     }
 }
 

@@ -15,14 +15,14 @@ impl Agent {
         });
         let memory = known.map_err(anyhow::Error::from).and_then(|known| {
             let memory = Memory::start(dir.to_owned(), known.clone())?;
-            self.history.images = known.images;
+            self.decisions.history.images = known.images;
             self.state.pods_mut().remember_evicted(known.evicted);
             self.take_up_pods(known.pods);
             Ok(memory)
         });
         match memory {
             Ok(memory) => self.memory = Some(memory),
-            Err(error) => self.missing.push(format!(
+            Err(error) => self.at_start.unavailable.push(format!(
                 "what is remembered of images and of pods does not outlive this run: {error:#}"
             )),
         }
@@ -31,7 +31,7 @@ impl Agent {
     /// Hands over what has changed.
     pub(super) fn remember(&mut self) {
         let Some(memory) = &mut self.memory else { return };
-        if let Some(images) = &self.history.images {
+        if let Some(images) = &self.decisions.history.images {
             memory.note(images);
         }
         memory.note_evicted(self.state.pods().evicted());
@@ -45,6 +45,6 @@ impl Agent {
         let Some(memory) = self.memory.take() else { return };
         let evicted = self.state.pods().evicted().clone();
         let pods = self.cluster.as_ref().map(|cluster| cluster.pods().clone());
-        memory.finish(Remembered { images: self.history.images.clone(), evicted, pods });
+        memory.finish(Remembered { images: self.decisions.history.images.clone(), evicted, pods });
     }
 }

@@ -252,7 +252,7 @@ impl Agent {
         if shot.killed.is_empty() {
             return;
         }
-        self.history.note_eviction(self.state.clock().time(at));
+        self.decisions.history.note_eviction(self.state.clock().time(at));
         // What it may have left alive (those beyond the most it can name, those born meanwhile) goes the usual way.
         if let Target::Pod { uid, .. } = &target {
             self.state.note_evicted(uid);

@@ -128,7 +128,7 @@ impl Agent {
                 self.state.set_rules(policy.rules.clone(), policy.measure);
                 self.state.pods_mut().set_pods_only(policy.pods_only);
                 if policy.cgroups.mode == CgroupMode::Off
-                    && let Some(reconciler) = self.reconciler.take()
+                    && let Some(reconciler) = self.reconciling.running.take()
                 {
                     // Once it is said that nothing is written any more, nothing is.
                     reconciler.end(LAST_WRITE);
@@ -176,7 +176,7 @@ impl Agent {
     ///
     /// The new one may protect who is held or named, and the look that follows on it acts on both before it decides.
     fn leave_policy(&mut self) {
-        self.ahead = None;
+        self.decisions.ahead = None;
         self.standby.leave(None);
         self.disarm_reflex();
         let (at, config) = (Boot::now(), &self.policy.text);

@@ -159,7 +159,7 @@ impl Agent {
             }
             News::Down(what) => {
                 self.set_up(false);
-                self.reconciler.iter().for_each(|reconciler| reconciler.listed(None));
+                self.reconciling.running.iter().for_each(|reconciler| reconciler.listed(None));
                 self.reporter.tell(Record::Runtime { up: false, what });
                 // No list is to come: what is known has to do, or disk would not be judged for as long as the runtime is away.
                 self.settle(|collecting| collecting.listed |= collecting.done.is_some());
@@ -178,7 +178,7 @@ impl Agent {
                 let listed = inventory.images.as_ref().map(|images| images.at);
                 let (sandboxes, containers) = (inventory.pods.len(), inventory.containers.len());
                 self.state.observe_inventory(*inventory);
-                if let Some(reconciler) = &self.reconciler {
+                if let Some(reconciler) = &self.reconciling.running {
                     reconciler.listed(self.state.pods().inventory().cloned());
                 }
                 self.stop_left_sandboxes(at);
@@ -326,7 +326,7 @@ impl Agent {
     /// While removals are under way it leaves disk and the runtime out. While memory is short it does so too, but for one look in a second: they cost more to put together than memory has time for.
     pub(super) fn extent(&self, at: Boot) -> Extent {
         let is_busy = self.runtime.as_ref().is_some_and(RuntimeWatch::is_busy);
-        let is_recent = self.whole_pass.is_some_and(|last| at.since(last) < WHOLE_EVERY);
+        let is_recent = self.decisions.whole.is_some_and(|last| at.since(last) < WHOLE_EVERY);
         if self.is_disk_full_soon() {
             return Extent::Everything;
         }
@@ -340,7 +340,7 @@ impl Agent {
     /// Whether the turn of the regular collection of images has come at `at`.
     pub(super) fn is_image_collection_due(&self, at: Boot) -> bool {
         let every = self.policy.limits.options().image_gc_period;
-        let last = self.history.last_image_gc;
+        let last = self.decisions.history.last_image_gc;
         let now = self.state.clock().time(at);
         self.runtime.is_some() && every.0 > 0 && last.is_none_or(|last| now.since(last) >= every)
     }
@@ -359,7 +359,7 @@ impl Agent {
         }
         let options = self.policy.limits.options();
         let every = options.container_gc_period;
-        let last = self.history.last_container_gc;
+        let last = self.decisions.history.last_container_gc;
         let passed = last.is_none_or(|last| snapshot.taken_at.since(last) >= every);
         let containers = every.0 > 0 && (is_due || has_exited || passed);
         // Before it is known how full their filesystem is, a collection of images would only use up its turn.
@@ -378,7 +378,7 @@ impl Agent {
         if extent == Extent::Quick {
             return;
         }
-        self.whole_pass = Some(at);
+        self.decisions.whole = Some(at);
         if let Some(runtime) = self.runtime.as_mut().filter(|runtime| runtime.is_gc_due(at)) {
             runtime.gc_due = None;
             runtime.refused.clear();

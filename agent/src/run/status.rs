@@ -198,7 +198,7 @@ impl Agent {
     fn workloads_status(&self) -> WorkloadsStatus {
         WorkloadsStatus {
             seen: self.kept.as_ref().and_then(|kept| kept.seen.clone()),
-            growth: self.history.growth.clone(),
+            growth: self.decisions.history.growth.clone(),
             limits: self.policy.limits.clone(),
             pod_cgroups: self.state.pod_cgroups(),
         }
