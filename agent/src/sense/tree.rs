@@ -104,11 +104,10 @@ impl Tree {
     /// Notes a cgroup under its id and its path; whatever had either of them before is forgotten.
     fn put(&mut self, id: u64, node: Node) {
         let path = node.path.clone();
-        match self.nodes.insert(id, node) {
-            // To find a path among all takes longer than all else here.
-            Some(before) if before.path == path => return,
-            Some(before) => drop(self.by_path.remove(&before.path)),
-            None => {}
+        if let Some(before) = self.nodes.insert(id, node)
+            && before.path != path
+        {
+            self.by_path.remove(&before.path);
         }
         if let Some(other) = self.by_path.insert(path, id)
             && other != id
@@ -125,11 +124,8 @@ impl Tree {
             return self.forget(id);
         }
         let above = path.parent().filter(|above| !is_deepest(above));
+        let Some(parent) = above.and_then(|above| self.id_of(above)) else { return false };
         let before = self.nodes.get(&id).cloned();
-        let known = before.as_ref().filter(|node| node.path == path).map(|node| node.parent);
-        let is_above = |parent: &u64| self.nodes.get(parent).map(|n| n.path.as_path()) == above;
-        let parent = known.filter(is_above).or_else(|| self.id_of(above?));
-        let Some(parent) = parent else { return false };
         self.insert(id, parent, path.to_owned());
         before.as_ref() != self.nodes.get(&id)
     }
