@@ -24,6 +24,19 @@ pub fn open(host: &HostSupport, roots: &Roots) -> Result<FallWatch, String> {
         .inspect_err(|why| tracing::debug!(why, "the kernel does not tell when memory falls"))
 }
 
+/// Returns when memory has fallen, or when nobody tells of that any more.
+pub(super) async fn fallen(fall: &mut Option<FallWatch>) {
+    let Some(watch) = fall else { return std::future::pending().await };
+    if let Err(error) = watch.fallen().await {
+        lose(fall, &error);
+    }
+}
+
+fn lose(fall: &mut Option<FallWatch>, error: &dyn std::fmt::Display) {
+    tracing::warn!(%error, "the kernel no longer tells when memory falls: ebb looks for itself");
+    *fall = None;
+}
+
 impl Agent {
     /// Has a fall of available memory wake the loop, as it was found in the look that has just ended.
     pub(super) fn watch_falls(&mut self) {
@@ -34,10 +47,7 @@ impl Agent {
         let within = watch.cadence.wait_while_told(room).saturating_mul(2);
         match fall.watch(gauge(self.policy.measure), room / 2, per_second, within) {
             Ok(is_told) => watch.is_told_of_falls(is_told),
-            Err(error) => {
-                tracing::warn!(%error, "the kernel no longer tells when memory falls: ebb looks for itself");
-                self.kernel.fall = None;
-            }
+            Err(error) => lose(&mut self.kernel.fall, &error),
         }
     }
 

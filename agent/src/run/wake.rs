@@ -1,6 +1,7 @@
 //! Everything that can wake the loop. Whoever has something to say is heard in a random turn, so that nobody who always has keeps the others from theirs.
 
 use super::alarm::Alarm;
+use super::fall::fallen;
 use super::kernel::KernelFeed;
 use super::reload::Reloaded;
 use super::session::News;
@@ -13,7 +14,7 @@ use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
 use anyhow::{Context as _, Result};
-use ebb_probes::{Fact, FallWatch, KernelEvent, ProbeState, Probes, RingError};
+use ebb_probes::{Fact, KernelEvent, ProbeState, Probes, RingError};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -259,14 +260,6 @@ async fn told(probes: &mut Option<Probes>, batch: &mut Vec<KernelEvent>) -> Resu
     match probes {
         Some(probes) => probes.next(batch).await,
         None => std::future::pending().await,
-    }
-}
-
-async fn fallen(fall: &mut Option<FallWatch>) {
-    let Some(watch) = fall else { return std::future::pending().await };
-    if let Err(error) = watch.fallen().await {
-        tracing::warn!(%error, "the kernel no longer tells when memory falls: ebb looks for itself");
-        *fall = None;
     }
 }
 

@@ -17,7 +17,7 @@ const IMMINENT: Duration = Duration::from_millis(150);
 /// A headroom smaller than this part of the threshold counts as near, whatever the rate.
 const NEAR_PART: u64 = 4;
 
-/// A node of which nothing is left within this at its present rate is not calm, nor one that has fallen within this while ebb slept.
+/// A node that has fallen within this while ebb slept is not calm.
 const CALM: Duration = Duration::from_secs(2);
 
 /// So much of what was left before ebb slept is no accident when it wakes.
@@ -118,13 +118,11 @@ impl Watch {
         (self.available, self.other) = (available, other);
         self.is_told = false;
         // How fast it fell nobody knows yet, and who took it is known by being followed from now on.
-        let has_fallen = |now| before.is_some_and(|before| now <= before - before / FALL_PART);
-        let is_calm_again = |fell: Boot| at.since(fell) >= CALM;
-        if self.headroom().is_some_and(has_fallen) {
-            self.fell = Some(at);
-        } else if self.fell.is_some_and(is_calm_again) {
-            self.fell = None;
-        }
+        let has_fallen = before
+            .zip(self.headroom())
+            .is_some_and(|(before, now)| now <= before - before / FALL_PART);
+        let fell = if has_fallen { Some(at) } else { self.fell };
+        self.fell = fell.filter(|fell| at.since(*fell) < CALM);
         let finding = self.find(at);
         self.is_close = finding != Finding::Clear;
         finding
@@ -212,12 +210,8 @@ impl Watch {
 
     /// What is left above the nearest threshold, where it is calm enough to sleep until half of that is gone, and that is worth telling the kernel; otherwise `None`.
     pub(super) fn room_to_fall(&self) -> Option<u64> {
-        let (available, threshold) = self.nearest_left()?;
-        let headroom = available.checked_sub(threshold)?;
-        let is_calm = self.episode.is_none()
-            && self.also.is_none()
-            && !self.is_near()
-            && self.cadence.time_left(headroom).is_none_or(|left| left >= CALM);
+        let headroom = self.headroom()?;
+        let is_calm = self.episode.is_none() && self.also.is_none() && !self.is_near();
         let is_worth_it = headroom >= LEAST_ROOM && self.cadence.wait(headroom) < WORTH_TELLING;
         (is_calm && is_worth_it).then_some(headroom)
     }
