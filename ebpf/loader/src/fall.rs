@@ -5,12 +5,10 @@
 //! looks for itself by then.
 use crate::attach::Refusal;
 use crate::core_tier::{FALL_OBJECT, Fall};
-use crate::host::{HostSupport, Lockdown, Presence};
-use crate::numa::possible_nodes;
+use crate::host::HostSupport;
+use crate::machine::{boot_time, page_size, possible_nodes};
 use crate::ring::{Ring, RingError};
 use ebb_wire::{FallAsked, Gauge, answer};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -30,10 +28,7 @@ impl FallWatch {
     /// Says why this host has none: it takes Linux 5.17.
     pub fn open(host: &HostSupport) -> Result<Self, String> {
         let fall = load(host)?;
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-        let page = page.and_then(|page| u64::try_from(page).ok()).filter(|page| *page > 0);
-        let page = page.ok_or("the size of a page is unknown")?;
-        let nodes = possible_nodes().ok_or("the number of NUMA nodes is unknown")?;
+        let (page, nodes) = (page_size()?.unsigned_abs(), possible_nodes()?);
         let ring = Ring::open("falls", fall.falls().as_fd()).map_err(|error| error.to_string())?;
         Ok(Self { fall, ring, page, nodes })
     }
@@ -57,8 +52,7 @@ impl FallWatch {
         per_second: u64,
         within: Duration,
     ) -> io::Result<bool> {
-        let now: Duration = clock_gettime(ClockId::CLOCK_BOOTTIME)?.into();
-        let until = now.saturating_add(within).as_nanos();
+        let until = boot_time()?.saturating_add(within).as_nanos();
         let asked = FallAsked {
             until_ns: u64::try_from(until).unwrap_or(u64::MAX),
             page_ns: (self.page * 1_000_000_000).checked_div(per_second).unwrap_or(0).max(1),
@@ -83,17 +77,8 @@ impl FallWatch {
 }
 
 fn load(host: &HostSupport) -> Result<Fall, String> {
-    if !host.objects.iter().any(|object| object == FALL_OBJECT) {
-        return Err(Refusal::no_object(FALL_OBJECT).0);
-    }
-    if !host.capabilities.allow_tracing() {
-        return Err("CAP_BPF and CAP_PERFMON are missing".to_owned());
-    }
-    if let Presence::Absent(reason) = &host.btf {
-        return Err(reason.clone());
-    }
-    if host.lockdown >= Some(Lockdown::Confidentiality) {
-        return Err("lockdown forbids reading kernel memory".to_owned());
+    if let Some(reason) = host.obstacle(FALL_OBJECT, [], true) {
+        return Err(reason);
     }
     Fall::open().map_err(|Refusal(reason)| reason)
 }

@@ -1,6 +1,7 @@
 //! Facts about this host that decide which programs it can run. Facts only: what follows from them is `probe_set`.
 //!
 //! Nothing here compares versions: distributions backport, and a hook is there or it is not.
+use crate::attach::Refusal;
 use crate::catalogue::{Arg, CALLED, Hook, WAYS};
 use crate::{core_tier, objects};
 use serde::{Serialize, Serializer};
@@ -28,6 +29,31 @@ pub struct HostSupport {
     pub functions: BTreeSet<&'static str>,
     /// The BPF objects that this binary was built with.
     pub objects: Vec<String>,
+}
+
+impl HostSupport {
+    /// The first reason against an object whose programs trace and call these functions of the kernel, and, where one of them `peeks`, read its memory; `None` when there is none.
+    pub(crate) fn obstacle<'a>(
+        &self,
+        object: &str,
+        calls: impl IntoIterator<Item = &'a str>,
+        peeks: bool,
+    ) -> Option<String> {
+        if !self.objects.iter().any(|built| built == object) {
+            return Some(Refusal::no_object(object).0);
+        }
+        if !self.capabilities.allow_tracing() {
+            return Some("CAP_BPF and CAP_PERFMON are missing".to_owned());
+        }
+        if let Presence::Absent(reason) = &self.btf {
+            return Some(reason.clone());
+        }
+        if let Some(lacks) = calls.into_iter().find(|name| !self.functions.contains(name)) {
+            return Some(format!("this kernel has no function {lacks}"));
+        }
+        (peeks && self.lockdown >= Some(Lockdown::Confidentiality))
+            .then(|| "lockdown forbids reading kernel memory".to_owned())
+    }
 }
 
 /// Whether something is there.

@@ -15,11 +15,9 @@
 use crate::attach::Refusal;
 use crate::core_tier::{TRIGGER_OBJECT, Trigger};
 use crate::costs::Cost;
-use crate::host::{HostSupport, Lockdown, Presence};
-use crate::numa::possible_nodes;
+use crate::host::HostSupport;
+use crate::machine::{boot_time, page_size, possible_nodes};
 use ebb_wire::{Arm, Gauge, Process, TARGETS, answer, fate, reflex_state};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
 use std::io;
 use std::time::Duration;
 
@@ -119,12 +117,10 @@ impl Reflex {
     /// # Errors
     /// Says why this host has none.
     pub fn open(host: &HostSupport) -> Result<Self, String> {
-        if let Some(reason) = obstacle(host) {
+        if let Some(reason) = host.obstacle(TRIGGER_OBJECT, CALLS, true) {
             return Err(reason);
         }
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-        let page = page.ok_or("the size of a page is unknown")?;
-        let nodes = possible_nodes().ok_or("the number of NUMA nodes is unknown")?;
+        let (page, nodes) = (page_size()?, possible_nodes()?);
         let has_faults = host.functions.contains(FAULTS);
         let trigger = Trigger::open(has_faults).map_err(|Refusal(reason)| reason)?;
         Ok(Self { trigger, page, nodes, seen_ns: 0, is_armed: false, gauge: Gauge::default() })
@@ -303,28 +299,6 @@ fn verdict(answer: u32) -> Result<(), ArmError> {
         answer::DISTURBED => Err(ArmError::Disturbed),
         _ => Err(ArmError::Unknown),
     }
-}
-
-/// Why this host has no reflex, as far as its facts tell.
-fn obstacle(host: &HostSupport) -> Option<String> {
-    if !host.objects.iter().any(|object| object == TRIGGER_OBJECT) {
-        return Some(Refusal::no_object(TRIGGER_OBJECT).0);
-    }
-    if !host.capabilities.allow_tracing() {
-        return Some("CAP_BPF and CAP_PERFMON are missing".to_owned());
-    }
-    if let Presence::Absent(reason) = &host.btf {
-        return Some(reason.clone());
-    }
-    if let Some(lacks) = CALLS.into_iter().find(|name| !host.functions.contains(name)) {
-        return Some(format!("this kernel has no function {lacks}"));
-    }
-    (host.lockdown >= Some(Lockdown::Confidentiality))
-        .then(|| "lockdown forbids reading kernel memory".to_owned())
-}
-
-fn boot_time() -> io::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub use record::{Source, Swept, Told};
 
 use crate::attach::Refusal;
 use crate::core_tier::{SWEEP_OBJECT, Walk};
-use crate::host::{HostSupport, Lockdown, Presence};
+use crate::host::HostSupport;
 use nix::unistd::{SysconfVar, sysconf};
 use record::Units;
 use std::fmt;
@@ -188,23 +188,8 @@ impl Sweep {
 impl Way {
     /// The first reason against it, if there is one.
     fn obstacle(&self, host: &HostSupport) -> Option<String> {
-        if !host.objects.iter().any(|object| object == SWEEP_OBJECT) {
-            return Some(Refusal::no_object(SWEEP_OBJECT).0);
-        }
-        if !host.capabilities.allow_tracing() {
-            return Some("CAP_BPF and CAP_PERFMON are missing".to_owned());
-        }
-        if let Presence::Absent(reason) = &host.btf {
-            return Some(reason.clone());
-        }
-        let needed = [ITERATOR].into_iter().chain(self.calls.iter().copied());
-        if let Some(lacks) = needed.into_iter().find(|name| !host.functions.contains(name)) {
-            return Some(format!("this kernel has no function {lacks}"));
-        }
-        if self.peeks && host.lockdown >= Some(Lockdown::Confidentiality) {
-            return Some("lockdown forbids reading kernel memory".to_owned());
-        }
-        None
+        let calls = [ITERATOR].into_iter().chain(self.calls.iter().copied());
+        host.obstacle(SWEEP_OBJECT, calls, self.peeks)
     }
 }
 
@@ -222,7 +207,7 @@ impl fmt::Display for Refused {
 mod tests {
     use super::*;
     use crate::catalogue::CALLED;
-    use crate::host::{Capabilities, survey};
+    use crate::host::{Capabilities, Lockdown, Presence, survey};
 
     /// A host that offers everything.
     fn host() -> HostSupport {
