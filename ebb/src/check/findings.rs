@@ -175,54 +175,41 @@ fn event(
 }
 
 fn usage(facts: &Facts) -> Finding {
-    let what = "read what workloads use";
-    match &facts.sweep {
-        Ok(by) => Finding { what, status: Status::Live, source: by.clone(), advice: None },
-        Err(why) => Finding {
-            what,
-            status: Status::Degraded,
-            source: "files of each workload".into(),
-            advice: Some(format!("{why}; programs iterate over cgroups from Linux 6.1 on")),
-        },
-    }
+    let found = facts.sweep.as_deref();
+    by_kernel(
+        "read what workloads use",
+        found.map_err(|why| format!("{why}; programs iterate over cgroups from Linux 6.1 on")),
+        "files of each workload",
+    )
 }
 
 fn fall(facts: &Facts) -> Finding {
-    let what = "sleep while memory does not fall";
-    match &facts.fall {
-        Ok(()) => Finding {
-            what,
-            status: Status::Live,
-            source: "a timer of the kernel compares its counters (BPF)".into(),
-            advice: None,
-        },
-        Err(why) => Finding {
-            what,
-            status: Status::Degraded,
-            source: "looks at meminfo, as many as the headroom asks for".into(),
-            advice: Some(format!("{why}; programs have timers and loops from Linux 5.17 on")),
-        },
-    }
+    let found = facts.fall.as_ref().map(|()| "a timer of the kernel compares its counters (BPF)");
+    by_kernel(
+        "sleep while memory does not fall",
+        found.map_err(|why| format!("{why}; programs have timers and loops from Linux 5.17 on")),
+        "looks at meminfo, as many as the headroom asks for",
+    )
 }
 
 fn reflex(facts: &Facts) -> Finding {
-    let what = "kill a workload while ebb is held up";
-    match &facts.reflex {
-        Ok(()) => Finding {
-            what,
-            status: Status::Live,
-            source:
-                "SIGKILL by the kernel itself, where `ebb.reflex` is `enabled`; a watchdog thread"
-                    .into(),
-            advice: None,
-        },
-        Err(why) => Finding {
-            what,
-            status: Status::Degraded,
-            source: "a watchdog thread".into(),
-            advice: Some(format!("no reflex: {why}")),
-        },
-    }
+    let found = facts.reflex.as_ref().map(
+        |()| "SIGKILL by the kernel itself, where `ebb.reflex` is `enabled`; a watchdog thread",
+    );
+    by_kernel(
+        "kill a workload while ebb is held up",
+        found.map_err(|why| format!("no reflex: {why}")),
+        "a watchdog thread",
+    )
+}
+
+/// What the kernel does where it `found` that it can, by this; what is done `instead` where it cannot, for that reason.
+fn by_kernel(what: &'static str, found: Result<&str, String>, instead: &str) -> Finding {
+    let (status, source, advice) = match found {
+        Ok(source) => (Status::Live, source, None),
+        Err(why) => (Status::Degraded, instead, Some(why)),
+    };
+    Finding { what, status, source: source.to_owned(), advice }
 }
 
 fn ending(facts: &Facts) -> Finding {
