@@ -2,6 +2,7 @@
 //!
 //! The node is made of files, 500 cgroups with a process each, and calm. The agent is the optimised program without BPF.
 use ebb_tests::fake_node::{FakeNode, wait_for};
+use ebb_tests::program::used;
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -116,22 +117,12 @@ fn top(ebb: &Path, api: &Path, drawn: Arc<AtomicU64>) -> Running {
 
 /// Nanoseconds of a second that the agent is on a processor, and that all of the others are.
 fn over_time(agent: &Running, others: &[Running]) -> (u64, u64) {
-    let all = || others.iter().map(|other| used(&other.0)).sum::<u64>();
-    let (at, before, others_before) = (Instant::now(), used(&agent.0), all());
+    let all = || others.iter().map(|other| used(&other.0)[0]).sum::<u64>();
+    let (at, before, others_before) = (Instant::now(), used(&agent.0)[0], all());
     thread::sleep(WATCHED);
-    let (own, of_others) = (used(&agent.0) - before, all() - others_before);
+    let (own, of_others) = (used(&agent.0)[0] - before, all() - others_before);
     let seconds = at.elapsed().as_secs();
     (own / seconds, of_others / seconds)
-}
-
-/// Nanoseconds that its threads were on a processor.
-fn used(process: &Child) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
-    let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok()
-    };
-    tasks.filter_map(of).sum()
 }
 
 fn free_port() -> SocketAddr {

@@ -1,6 +1,7 @@
 //! ebb as this workspace builds it, for tests that run it.
 
 use std::path::PathBuf;
+use std::process::Child;
 
 /// Builds it, optimised or as tests are, unless it is built already; returns where it is.
 ///
@@ -18,4 +19,21 @@ pub fn build(is_optimised: bool) -> Result<PathBuf, String> {
     let cargo = of_a_package.fold(cargo, escargot::CargoBuild::env_remove);
     let built = cargo.run().map_err(|error| error.to_string())?;
     Ok(built.path().to_owned())
+}
+
+/// Nanoseconds that the threads of a process were on a processor, and how often they slept.
+///
+/// # Panics
+/// When it is there no more.
+#[must_use]
+pub fn used(process: &Child) -> [u64; 2] {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
+    let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<[u64; 2]> {
+        let task = task.ok()?.path();
+        let schedstat = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        Some([schedstat.split(' ').next()?.parse().ok()?, slept?.trim().parse().ok()?])
+    };
+    tasks.filter_map(of).fold([0, 0], |[ns, slept], [n, s]| [ns + n, slept + s])
 }

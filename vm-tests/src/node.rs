@@ -24,13 +24,18 @@ pub(crate) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// How often the first thread of a process has gone to sleep.
-pub(crate) fn slept(process: Pid) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"));
-    let status = status.context("cannot read a process's status")?;
-    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    let count = count.and_then(|count| count.trim().parse().ok());
-    count.context("a status without context switches")
+/// A number of the status file of a process, which is that of its first thread, by its name with the colon.
+pub(crate) fn status(process: impl std::fmt::Display, name: &str) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    status_field(&text, name)
+}
+
+/// The same of the text of such a file.
+pub(crate) fn status_field(status: &str, name: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    number.with_context(|| format!("no {name} in a status file"))
 }
 
 /// Names of a process's threads that wait in a function of the kernel and hear no signal, or only one that ends them.

@@ -88,10 +88,9 @@ pub(crate) fn main(rate: u64, threads: usize) {
         taking.into_iter().flat_map(|thread| thread.join().expect("a thread of the hog")).collect()
     });
     readings.sort_by_key(|reading| reading.before);
-    let (taking, afterwards) = (&readings, afterwards());
-    let crossing =
-        crossing(taking, threshold).filter(|_| is_steady(taking.iter().chain(&afterwards)));
-    match crossing {
+    let crossing = crossing(&readings, threshold);
+    readings.extend(afterwards());
+    match crossing.filter(|_| is_steady(&readings)) {
         Some(Crossing { at, gap, rate, reading }) => println!("{at} {gap} {rate} {reading}"),
         None => println!("not crossed once, or not by this"),
     }
@@ -112,11 +111,9 @@ fn afterwards() -> Vec<Reading> {
 }
 
 /// Whether nothing but a hog moved what is available.
-fn is_steady<'a>(mut readings: impl Iterator<Item = &'a Reading>) -> bool {
-    let Some(mut last) = readings.next() else { return true };
-    readings.all(|reading| {
-        reading.available.abs_diff(std::mem::replace(&mut last, reading).available) <= AT_ONCE
-    })
+fn is_steady(readings: &[Reading]) -> bool {
+    let moved = |pair: &[Reading]| pair[0].available.abs_diff(pair[1].available);
+    readings.windows(2).all(|pair| moved(pair) <= AT_ONCE)
 }
 
 fn crossing(readings: &[Reading], threshold: u64) -> Option<Crossing> {

@@ -2,9 +2,10 @@
 use super::hog::MIB;
 use super::{Running, hog};
 use ebb_tests::fake_node::FakeNode;
+use ebb_tests::program::used;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,17 +110,4 @@ fn watch(agents: &[Agent]) -> Vec<Used> {
         }
     };
     agents.iter().zip(before).map(of).collect()
-}
-
-/// Nanoseconds that the threads of a process were on a processor, and how often they slept.
-fn used(process: &Child) -> [u64; 2] {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
-    let of = |task: std::io::Result<fs::DirEntry>| -> Option<[u64; 2]> {
-        let task = task.ok()?.path();
-        let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
-        let status = fs::read_to_string(task.join("status")).ok()?;
-        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        Some([schedstat.split(' ').next()?.parse().ok()?, slept?.trim().parse().ok()?])
-    };
-    tasks.filter_map(of).fold([0, 0], |[ns, slept], [n, s]| [ns + n, slept + s])
 }

@@ -3,6 +3,7 @@
 //! Processor time, wake-ups and resident memory are the kernel's own figures for the process, over a minute that begins when it has settled.
 use super::peers::{self, Peer, Running};
 use crate::cgroup::Cgroup;
+use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::runner;
 use anyhow::{Context, Result, ensure};
@@ -46,7 +47,7 @@ fn idle(test: &TestContext, peer: Peer) -> Result<Outcome> {
     let before = used(pid)?;
     std::thread::sleep(WATCHED);
     let after = used(pid)?;
-    let resident = status(pid, "VmRSS:")?;
+    let resident = node::status(pid, "VmRSS:")?;
     let wall = (after.at - before.at).as_nanos();
     let row =
         format!("{wall} {} {} {resident}\n", after.cpu - before.cpu, after.waits - before.waits,);
@@ -90,19 +91,7 @@ fn used(pid: u32) -> Result<Used> {
         let schedstat = read("schedstat")?;
         let ran = schedstat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
         cpu += ran.context("an odd schedstat")?;
-        waits += field(&read("status")?, "voluntary_ctxt_switches:")?;
+        waits += node::status_field(&read("status")?, "voluntary_ctxt_switches:")?;
     }
     Ok(Used { at, cpu, waits })
-}
-
-fn status(pid: u32, name: &str) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    field(&text, name)
-}
-
-fn field(status: &str, name: &str) -> Result<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    number.with_context(|| format!("no {name} in a status file"))
 }

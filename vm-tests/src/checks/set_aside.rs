@@ -1,5 +1,6 @@
 //! Free pages that the kernel sets aside for a moment, to tell the host of them: close to a threshold nobody is killed for that, and a leak is.
-use crate::agent::{Agent, is, victims};
+use super::leaks::goes_alone;
+use crate::agent::{Agent, is};
 use crate::containerd::load;
 use crate::registry::{Context as TestContext, Outcome};
 use crate::scene::{Scene, Workload};
@@ -42,9 +43,5 @@ pub(crate) fn reported(test: &TestContext) -> Result<Outcome> {
     ensure!(agent.count("thresholdCrossed") == 0, "it counts as gone; {}", agent.last_words());
     scene.assert_peace()?;
     let _leak = Workload::start("work.slice/leak.service", &["hog", "50"])?;
-    agent.wait_for(SOON, "somebody is evicted", |record| is(record, "evicted"))?;
-    scene.assert_peace()?;
-    let gone = victims(&agent.stop()?);
-    ensure!(gone == ["/work.slice/leak.service"], "{gone:?} were evicted");
-    Ok(Outcome::Passed)
+    goes_alone(agent, &mut scene, "/work.slice/leak.service")
 }

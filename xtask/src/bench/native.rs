@@ -146,15 +146,11 @@ fn render(conditions: &str, measured: &Measured) -> String {
     let rows: Vec<String> = cases.iter().map(Case::row).collect();
     let of_files: Vec<String> = idle
         .iter()
-        .map(|(headroom, used, wakes)| {
-            format!("| {} | {} | {wakes} |", mib(*headroom), percent(*used))
-        })
+        .map(|(headroom, used, wakes)| idle_row(&mib(*headroom), *used, *wakes))
         .collect();
     let here: Vec<String> = calm
         .iter()
-        .map(|(is_told, _, used, wakes)| {
-            format!("| {} | {} | {wakes} |", looker(*is_told), percent(*used))
-        })
+        .map(|(is_told, _, used, wakes)| idle_row(looker(*is_told), *used, *wakes))
         .collect();
     let room = calm.first().map_or_else(String::new, |(_, headroom, ..)| mib(*headroom));
     format!(
@@ -177,6 +173,10 @@ fn render(conditions: &str, measured: &Measured) -> String {
         of_files.join("\n"),
         here.join("\n"),
     )
+}
+
+fn idle_row(what: &str, used: u64, wakes: u64) -> String {
+    format!("| {what} | {} | {wakes} |", percent(used))
 }
 
 fn looker(is_told: bool) -> &'static str {
