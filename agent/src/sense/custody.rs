@@ -11,7 +11,7 @@
 //! What cannot be looked at counts as handed over: a name or a mark that nobody vouches for protects nobody.
 
 use super::tree::{container_id, pod_uid};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct Custody {
 }
 
 impl Custody {
-    /// Looks at the cgroup at `path` below the mount `root`, and at all above it: three system calls for each.
+    /// Looks at the cgroup at `path` below the mount `root`, and at all above it: two system calls for each, and more where there are attributes.
     #[must_use]
     pub fn of(root: &Path, path: &Path) -> Self {
         let owner = |at: &Path| std::fs::symlink_metadata(at).ok().map(|dir| dir.uid());
@@ -108,8 +108,34 @@ fn has_container_id(name: &OsStr) -> bool {
 
 /// Whether a tree is delegated to what runs in it, as systemd says; a user's manager is known by its name too.
 fn is_delegated(at: &Path, name: &OsStr) -> bool {
-    let marked = |attribute| xattr::get(at, attribute).is_ok_and(|v| v.as_deref() == Some(b"1"));
-    name.as_bytes().starts_with(b"user@") || marked("user.delegate") || marked("trusted.delegate")
+    let marks = Marks::of(at);
+    name.as_bytes().starts_with(b"user@")
+        || marks.has("user.delegate")
+        || marks.has("trusted.delegate")
+}
+
+/// The extended attributes of a cgroup's directory that say yes: those whose value is `1`.
+#[derive(Debug)]
+pub struct Marks<'a> {
+    at: &'a Path,
+    /// Names of all attributes, asked for once since most cgroups have none; `None` when they could not be listed.
+    names: Option<Vec<OsString>>,
+}
+
+impl<'a> Marks<'a> {
+    /// Looks at the directory `at`.
+    #[must_use]
+    pub fn of(at: &'a Path) -> Self {
+        Self { at, names: xattr::list(at).ok().map(Iterator::collect) }
+    }
+
+    /// Whether the attribute `name` is there and says yes.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        let may_be_there =
+            self.names.as_ref().is_none_or(|names| names.iter().any(|there| there == name));
+        may_be_there && xattr::get(self.at, name).is_ok_and(|v| v.as_deref() == Some(b"1"))
+    }
 }
 
 #[cfg(test)]

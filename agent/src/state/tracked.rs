@@ -6,7 +6,7 @@ use crate::pods::Owner;
 use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::cgroup::{Cgroup, Usage};
-use crate::sense::custody::Custody;
+use crate::sense::custody::{Custody, Marks};
 use crate::sense::descriptors::Descriptors;
 use crate::sense::file::{number_or_max, read_once};
 use crate::sense::process::{Process, is_self, oom_score_adj};
@@ -118,7 +118,8 @@ impl Tracked {
     pub(super) fn judge(&mut self, rules: &Rules, roots: &Roots) {
         let below = roots.below_mount(&self.path);
         let custody = Custody::of(&roots.cgroup, below);
-        let is_marked = |mark| is_marked(&self.path, &custody, mark);
+        let marks = Marks::of(&self.path);
+        let is_marked = |mark| is_marked(&marks, &custody, mark);
         self.protected = rules
             .protected(below, &custody)
             .or_else(|| is_marked("oomd_omit").then_some(ProtectedReason::Configured))
@@ -330,11 +331,8 @@ fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
 }
 
 /// Whether a wish of a unit (`ManagedOOMPreference=`) is written on its cgroup by somebody who may: `user.*` attributes are the owner's to write, `trusted.*` take `CAP_SYS_ADMIN`.
-fn is_marked(path: &Path, custody: &Custody, mark: &str) -> bool {
-    let is_set = |space: &str| {
-        let value = xattr::get(path, format!("{space}.{mark}"));
-        value.is_ok_and(|value| value.as_deref() == Some(b"1"))
-    };
+fn is_marked(marks: &Marks<'_>, custody: &Custody, mark: &str) -> bool {
+    let is_set = |space: &str| marks.has(&format!("{space}.{mark}"));
     custody.vouches_for_marks() && is_set("user") || is_set("trusted")
 }
 
