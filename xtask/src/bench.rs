@@ -93,7 +93,7 @@ enum Section {
     Graph,
     /// This host: what cargo builds anew after an edit, and how long that takes.
     Rebuild,
-    /// This host: deciding, decoding, observing, and a storm of exits (needs root).
+    /// This host: deciding, decoding, observing, starting, and a storm of exits (needs root).
     Host,
 }
 

@@ -7,11 +7,12 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 /// Benchmarks that criterion runs, as package and target.
-const CRITERION: [(&str, &str); 4] = [
+const CRITERION: [(&str, &str); 5] = [
     ("ebb-policy", "pass"),
     ("ebb-probes", "decode"),
     ("ebb-agent", "observe"),
     ("ebb-agent", "cgroups"),
+    ("ebb-tests", "start"),
 ];
 
 /// Those that print their own tables, with what stands above them. They need root.
