@@ -25,6 +25,7 @@ use ebb_policy::snapshot::{ProtectedReason, Workload};
 use ebb_policy::{History, Snapshot};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where pods come from.
 #[derive(Clone, Debug, clap::Args)]
@@ -239,7 +240,7 @@ impl Sight {
         let mut history = History::default();
         match remembered(&args.state) {
             Ok((images, evicted)) => {
-                history.images = images;
+                history.images = images.map(Arc::new);
                 state.pods_mut().remember_evicted(evicted);
             }
             Err(why) => notes.push(why),

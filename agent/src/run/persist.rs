@@ -4,6 +4,7 @@ use super::Agent;
 use crate::clock::Boot;
 use crate::store::{ImageStore, Memory, Remembered};
 use std::path::Path;
+use std::sync::Arc;
 
 impl Agent {
     /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
@@ -11,7 +12,8 @@ impl Agent {
         let now = self.state.clock().time(Boot::now());
         let known = ImageStore::open_own(dir).and_then(|store| {
             let pods = self.cluster.is_some().then(|| store.load_pods()).transpose()?;
-            Ok(Remembered { images: store.load(now)?, evicted: store.load_evicted()?, pods })
+            let images = store.load(now)?.map(Arc::new);
+            Ok(Remembered { images, evicted: store.load_evicted()?, pods })
         });
         let memory = known.map_err(anyhow::Error::from).and_then(|known| {
             let memory = Memory::start(dir.to_owned(), known.clone())?;

@@ -6,6 +6,7 @@ use super::{ImageStore, Records, StoreError};
 use crate::cluster::NodePods;
 use crate::pods::Evicted;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// What is to be kept.
 #[derive(Debug)]
 enum Keep {
-    Images(Records),
+    Images(Arc<Records>),
     Evicted(Evicted),
     Pods(NodePods),
 }
@@ -31,7 +32,7 @@ enum Keep {
 #[derive(Clone, Debug, Default)]
 pub struct Remembered {
     /// Images; `None` when nothing is known of any.
-    pub images: Option<Records>,
+    pub images: Option<Arc<Records>>,
     /// Pods that were ended.
     pub evicted: Evicted,
     /// What the API server said of the node's pods; `None` when it was not asked.
@@ -43,7 +44,7 @@ pub struct Remembered {
 pub struct Memory {
     saves: Option<SyncSender<Keep>>,
     thread: Option<JoinHandle<()>>,
-    images: Records,
+    images: Arc<Records>,
     evicted: Evicted,
     pods: NodePods,
 }
@@ -72,10 +73,13 @@ impl Memory {
     }
 
     /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
-    pub fn note(&mut self, records: &Records) {
-        if is_worth_a_write(&self.images, records) && self.hand_over(Keep::Images(records.clone()))
+    pub fn note(&mut self, records: &Arc<Records>) {
+        // A decision without images leaves them as they were.
+        if !Arc::ptr_eq(&self.images, records)
+            && is_worth_a_write(&self.images, records)
+            && self.hand_over(Keep::Images(Arc::clone(records)))
         {
-            self.images.clone_from(records);
+            self.images = Arc::clone(records);
         }
     }
 
@@ -123,7 +127,7 @@ impl Memory {
 /// What was handed over and is not on disk yet, of each kind the latest.
 #[derive(Debug, Default)]
 struct Unsaved {
-    images: Option<Records>,
+    images: Option<Arc<Records>>,
     evicted: Option<Evicted>,
     pods: Option<NodePods>,
     /// Why it could not be written, as was said.
@@ -228,16 +232,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir_of = || dir.path().to_owned();
         let mut memory = Memory::start(dir_of(), Remembered::default()).unwrap();
-        memory.note(&records(&[("a", record(1, None))]));
+        memory.note(&Arc::new(records(&[("a", record(1, None))])));
         let images = records(&[("a", record(1, Some(7)))]);
         let evicted: Evicted = [("u1".to_owned(), ["s".to_owned()].into())].into();
         let pod = NodePod::read(&serde_json::json!({ "metadata": { "name": "p", "uid": "u2" } }));
         let pod = NodePod { problems: Vec::new(), ..pod };
         let pods: NodePods = [("u2".to_owned(), pod.into())].into();
-        let last = Remembered { images: Some(images), evicted, pods: Some(pods) };
+        let last = Remembered { images: Some(Arc::new(images)), evicted, pods: Some(pods) };
         memory.finish(last.clone());
         let store = ImageStore::open(dir.path()).unwrap();
-        assert_eq!(store.load(Time(9)).unwrap(), last.images);
+        assert_eq!(store.load(Time(9)).unwrap().map(Arc::new), last.images);
         assert_eq!(store.load_evicted().unwrap(), last.evicted);
         assert_eq!(Some(store.load_pods().unwrap()), last.pods);
     }

@@ -123,11 +123,14 @@ pub(crate) fn choose(
     most: usize,
     plan: &mut Plan,
 ) -> usize {
-    let kept: Vec<Option<SkipReason>> =
-        ranking.iter().map(|candidate| untouchable(candidate, need)).collect();
-    let candidates = ranking.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-    let free = candidates.map(|(candidate, _)| frees(candidate, need));
-    let worth = Worth::of(need, dying, free, &mut plan.notes);
+    // Both in one walk: of ten thousand workloads each walk reads all of them from memory again.
+    let looked_at = ranking.iter().map(|candidate| {
+        let kept = untouchable(candidate, need);
+        let free = kept.is_none().then(|| frees(candidate, need));
+        (kept, free)
+    });
+    let (kept, free): (Vec<_>, Vec<_>) = looked_at.unzip();
+    let worth = Worth::of(need, dying, free.into_iter().flatten(), &mut plan.notes);
     let mut chosen = Chosen::new(need, kept, dying, worth, most);
     chosen.hasten(ranking);
     let hastened = chosen.actions.len();

@@ -45,7 +45,7 @@ pub struct History {
     /// Image collections in a row that did not free enough.
     pub image_gc_failures: u32,
     /// Images that were seen; `None` before the first look.
-    pub images: Option<BTreeMap<String, ImageRecord>>,
+    pub images: Option<Arc<BTreeMap<String, ImageRecord>>>,
     /// Growth of workloads, ordered by who they are.
     pub growth: Vec<Growth>,
     /// Trend of each signal.

@@ -110,16 +110,12 @@ pub(crate) fn order<'a>(
         let growth = growth.find(workload);
         Candidate::new(workload, signal, layout, options, growth, evidence)
     };
-    let candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
-    let mut places: Vec<(Keys, &Candidate<'a>)> = candidates
-        .iter()
-        .map(|candidate| (candidate.compared(signal, options), candidate))
-        .collect();
-    // Small things are moved and not candidates, and who they are is only asked of equals.
-    places.sort_unstable_by(|(a, first), (b, second)| {
-        a.cmp(b).then_with(|| first.workload.key.cmp(&second.workload.key))
+    let mut candidates: Vec<Candidate<'a>> = workloads.map(candidate).collect();
+    // Small things are compared and moved and not candidates, and who they are is only asked of equals.
+    candidates.sort_by_cached_key(|candidate| {
+        (candidate.compared(signal, options), &candidate.workload.key)
     });
-    places.into_iter().map(|(_, candidate)| *candidate).collect()
+    candidates
 }
 
 /// The order in which active workloads would be ended for a signal.

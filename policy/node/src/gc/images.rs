@@ -14,6 +14,7 @@ use alloc::{
     collections::BTreeSet,
     format,
     string::{String, ToString},
+    sync::Arc,
     vec::Vec,
 };
 
@@ -102,7 +103,7 @@ fn known<'a>(
         records.push((key, record));
         images.push(Known { image, place, record, is_used });
     }
-    history.images = Some(records.into_iter().collect());
+    history.images = Some(Arc::new(records.into_iter().collect()));
     images
 }
 
