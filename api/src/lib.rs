@@ -1,4 +1,4 @@
-//! The local API of ebb: what an agent at work tells clients on its own node, by gRPC on a Unix socket.
+//! The local API of ebb: what a running agent tells clients on its own node, by gRPC on a Unix socket.
 //!
 //! ```text
 //!  whoever reports ─► RecordSink ──bounded queue──► server ─► recent records ─► a Watch for each client

@@ -1,8 +1,8 @@
 //! `--api`: the local API of the agent, on a thread of its own, and what the loop says of the node in the protocol's words.
 
 use super::Failure;
-use super::at_work::Document;
 use super::rank::untouchable;
+use super::running_agent::Document;
 use super::workloads::{Known, Line, Stalls, Standing, lines};
 use anyhow::{Context as _, anyhow};
 use ebb_agent::act::Mode;

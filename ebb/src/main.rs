@@ -3,7 +3,6 @@
 //! Exit codes: see the `EXIT_CODES` of this module, which `ebb --help` prints.
 
 mod api;
-mod at_work;
 mod beside_kubelet;
 mod cgroups;
 mod check;
@@ -31,6 +30,7 @@ mod rank;
 mod records;
 mod replay;
 mod run;
+mod running_agent;
 mod runtime;
 mod snapshot;
 mod sockets;
@@ -68,9 +68,9 @@ pub struct Cli {
 enum Command {
     /// Watch this node and reclaim when it runs short; a dry run unless --enforce is given.
     Run(run::Args),
-    /// Show how the node stands, as an agent at work knows it: thresholds with what is left of each, and who would be evicted first.
+    /// Show how the node stands, as a running agent knows it: thresholds with what is left of each, and who would be evicted first.
     Status(status::Args),
-    /// Show the records of an agent at work as they happen.
+    /// Show the records of a running agent as they happen.
     Watch(watch::Args),
     /// Show the node in a terminal, live or as an incident recorded it: what is left and until when, workloads with usage, growth, stall and rank, the last records.
     Top(top::Args),

@@ -1,10 +1,10 @@
-//! `ebb plan`: the pure core on a saved snapshot, or on what an agent at work knows. Decides and prints; it touches nothing of this node.
+//! `ebb plan`: the pure core on a saved snapshot, or on what a running agent knows. Decides and prints; it touches nothing of this node.
 
 mod batch;
 mod text;
 
-use super::at_work::AtWork;
 use super::configured::ConfigArgs;
+use super::running_agent::RunningAgent;
 use super::{Failure, json};
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_agent::config::{Config, Setting, placed};
@@ -60,7 +60,7 @@ pub(super) enum Output {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(socket) = &args.api {
-        let AtWork { config, snapshot, history, .. } = AtWork::ask(socket)?;
+        let RunningAgent { config, snapshot, history, .. } = RunningAgent::ask(socket)?;
         let config = if args.config.is_given() { args.config.load()? } else { config };
         return decide_and_print(args, &config, &snapshot, &history);
     }

@@ -1,9 +1,9 @@
 //! `ebb rank`: the candidates for eviction in their order, with the keys that made it, and who is no candidate and why.
 
-use super::at_work::{AtWork, AtWorkArgs};
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::{self, Output};
+use super::running_agent::{RunningAgent, RunningAgentArgs};
 use super::runtime::RuntimeArgs;
 use super::{Failure, json, snapshot};
 use anyhow::{Context as _, anyhow};
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[command(flatten)]
     runtime: RuntimeArgs,
     #[command(flatten)]
-    at_work: AtWorkArgs,
+    running_agent: RunningAgentArgs,
     /// Rank the workloads of this saved snapshot rather than of this node; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cri", "api"])]
     snapshot: Option<PathBuf>,
@@ -65,8 +65,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             let config = args.config.load()?;
             (config, plan::read_snapshot(path)?, plan::history(args.history.as_deref())?)
         }
-        None => match args.at_work.ask()? {
-            Some(AtWork { config, snapshot, history, .. }) => (config, snapshot, history),
+        None => match args.running_agent.ask()? {
+            Some(RunningAgent { config, snapshot, history, .. }) => (config, snapshot, history),
             None => {
                 let (config, snapshot) = snapshot::take(&args.node, &args.config, &args.runtime)?;
                 (config, snapshot, History::default())

@@ -1,4 +1,4 @@
-//! `ebb status`: how the node stands, as the agent at work knows it.
+//! `ebb status`: how the node stands, as the running agent knows it.
 
 use super::client::{ClientArgs, failure};
 use super::plan::Output;

@@ -1,4 +1,4 @@
-//! `ebb watch`: records of the agent at work as they happen, also across its restarts.
+//! `ebb watch`: records of the running agent as they happen, also across its restarts.
 //!
 //! ```text
 //!  connect ─► Watch after the last number ─► print ─► connection lost ─► wait ─► connect …

@@ -127,7 +127,7 @@ struct Reconciling {
     start: StartReconciler,
 }
 
-/// The agent at work.
+/// The running agent.
 struct Agent {
     state: NodeState,
     node: NodeWatch,

@@ -15,13 +15,13 @@ mod past;
 mod text;
 mod what_if;
 
-use super::at_work::{AtWork, AtWorkArgs};
 use super::beside_kubelet::node_name;
 use super::cluster::{self, Target};
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
 use super::plan::Output;
 use super::records::Place;
+use super::running_agent::{RunningAgent, RunningAgentArgs};
 use super::runtime::{RuntimeArgs, Sight};
 use super::{Failure, event_loop, incident, json, snapshot, warn};
 use anyhow::{Context as _, anyhow};
@@ -61,7 +61,7 @@ pub(super) struct Args {
     #[command(flatten)]
     runtime: RuntimeArgs,
     #[command(flatten)]
-    at_work: AtWorkArgs,
+    running_agent: RunningAgentArgs,
     /// Explain a pod or a cgroup from this node, beside its kubelet: the API server tells of priorities, owners and budgets. It is so anyway where $NODE_NAME is set, as in the DaemonSet.
     #[arg(long, conflicts_with_all = ["from", "api"])]
     kubernetes: bool,
@@ -101,9 +101,9 @@ struct Seen {
     notes: Vec<String>,
 }
 
-impl From<AtWork> for Seen {
-    fn from(known: AtWork) -> Self {
-        let AtWork { config, snapshot, history, pod_cgroups } = known;
+impl From<RunningAgent> for Seen {
+    fn from(known: RunningAgent) -> Self {
+        let RunningAgent { config, snapshot, history, pod_cgroups } = known;
         Self { config, snapshot, history, pod_cgroups, look: None, notes: Vec::new() }
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let is_meant = args.kubernetes
         || args.node_name.is_some()
         || args.incidents.is_some()
-        || args.at_work.is_given()
+        || args.running_agent.is_given()
         || args.config.is_given()
         || args.runtime.is_named();
     if let Some(reference) = args.target.on_node("image") {
@@ -141,7 +141,7 @@ fn is_in_daemon_set() -> bool {
 
 /// An image is the runtime's, and nothing else is looked at for it.
 fn image(args: &Args, reference: &str) -> Result<(), Failure> {
-    let is_misplaced = args.node_name.is_some() || args.at_work.is_given();
+    let is_misplaced = args.node_name.is_some() || args.running_agent.is_given();
     if is_misplaced || args.kubernetes || args.incidents.is_some() {
         return Err(Failure::Input(anyhow!(
             "image/{reference}: the runtime alone tells of images; leave out --kubernetes, --node-name, --api and --incidents"
@@ -159,7 +159,7 @@ fn image(args: &Args, reference: &str) -> Result<(), Failure> {
 fn eviction(args: &Args, id: &str) -> Result<(), Failure> {
     let is_misplaced = args.kubernetes
         || args.node_name.is_some()
-        || args.at_work.is_given()
+        || args.running_agent.is_given()
         || args.runtime.is_named();
     if id.is_empty() || is_misplaced {
         return Err(Failure::Input(anyhow!(
@@ -186,23 +186,23 @@ fn on_node(args: &Args, asked: &Asked) -> Result<(), Failure> {
         (args.config.clone(), None)
     };
     let is_open = !args.config.is_given() && !args.runtime.is_named() && !has_api;
-    let at_work = match args.at_work.ask()? {
+    let running_agent = match args.running_agent.ask()? {
         // What has begun since it last decided it does not know.
-        None if is_open => AtWork::usual(&args.node, |known| {
+        None if is_open => RunningAgent::usual(&args.node, |known| {
             asked.find(&known.snapshot, &known.pod_cgroups).is_some()
         }),
         asked => asked,
     };
-    let is_at_work = at_work.is_some();
+    let is_of_an_agent = running_agent.is_some();
     let seen = match asked {
-        _ if is_at_work => at_work.map(Seen::from),
+        _ if is_of_an_agent => running_agent.map(Seen::from),
         // Pods are the runtime's.
         Asked::Pod(_) if args.runtime.asks_none() => None,
         Asked::Pod(_) => Some(with_runtime(args, &config, &args.runtime, node.as_deref())?),
         Asked::Cgroup(_) => Some(with_any(args, &config, node.as_deref())?),
     };
     seen.iter().flat_map(|seen| &seen.notes).for_each(|what| warn("note", what));
-    if seen.is_some() && !is_at_work && !args.config.is_given() {
+    if seen.is_some() && !is_of_an_agent && !args.config.is_given() {
         warn(
             "note",
             "no configuration is named (-c FILE): thresholds and protection are the defaults",

@@ -1,4 +1,4 @@
-//! `ebb top`: a live view of the node in a terminal, from an agent at work or from a recorded incident.
+//! `ebb top`: a live view of the node in a terminal, from a running agent or from a recorded incident.
 //!
 //! ```text
 //!  keys ─────────────────────┐

@@ -62,7 +62,7 @@ pub(super) enum Focus {
 /// Where what is shown comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// An agent at work.
+    /// A running agent.
     Agent(Link),
     /// A recorded incident: its decisions, and which is shown.
     Recorded { steps: Vec<Step>, at: usize },

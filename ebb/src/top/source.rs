@@ -1,4 +1,4 @@
-//! An agent at work as a source: asked how it stands at an interval, its records followed, connected to again when it is gone.
+//! A running agent as a source: asked how it stands at an interval, its records followed, connected to again when it is gone.
 
 use super::model::Update;
 use super::picture::Picture;

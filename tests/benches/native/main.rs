@@ -395,7 +395,7 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// An agent at work on this machine, in a dry run.
+/// A running agent on this machine, in a dry run.
 struct Agent {
     process: Running,
     records: Receiver<String>,

@@ -1,4 +1,4 @@
-//! `ebb run --listen`: what probes and scrapers are told of an agent at work, and that they cannot hold it up.
+//! `ebb run --listen`: what probes and scrapers are told of a running agent, and that they cannot hold it up.
 
 use crate::lab::{CONFIG, Lab, Pod};
 use crate::trouble::{is_in_open, make_hang};

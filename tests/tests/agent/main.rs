@@ -52,7 +52,7 @@ ebb:
   memoryAvailable: memAvailable
 ";
 
-/// The agent at work, with the records that it has written so far.
+/// The running agent, with the records that it has written so far.
 struct Agent {
     child: Child,
     lines: Receiver<Value>,

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes an agent at work: it reads what ebb writes, every panel of the dashboard has something to show, and exemplars name the incident.
+//! A real Prometheus that scrapes a running agent: it reads what ebb writes, every panel of the dashboard has something to show, and exemplars name the incident.
 //!
 //! Its program is $EBB_PROMETHEUS; `cargo xtask test` has it from Debian's package.
 

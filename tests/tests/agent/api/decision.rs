@@ -1,4 +1,4 @@
-//! The commands that ask an agent at work what it knows: what it would do, also by another configuration, and where a workload stands.
+//! The commands that ask a running agent what it knows: what it would do, also by another configuration, and where a workload stands.
 
 use super::Api;
 use super::workloads::CONFIG;

@@ -1,4 +1,4 @@
-//! `ebb run --api`: what local clients are told of an agent at work, and that they cannot hold it up.
+//! `ebb run --api`: what local clients are told of a running agent, and that they cannot hold it up.
 
 mod calls;
 mod clients;

@@ -1,4 +1,4 @@
-//! What an agent at work knows and decides by, asked over its API: the commands that explain and try out take it where they would else look at the node by themselves.
+//! What a running agent knows and decides by, asked over its API: the commands that explain and try out take it where they would else look at the node by themselves.
 //!
 //! One look shows neither how fast anything grows nor what the agent remembers, and may be made by another configuration.
 
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the latest decision of an agent at work was made of.
-pub(super) struct AtWork {
+/// What the latest decision of a running agent was made of.
+pub(super) struct RunningAgent {
     /// The configuration in force.
     pub(super) config: Config,
     pub(super) snapshot: Snapshot,
@@ -38,25 +38,25 @@ pub(super) struct Document {
 
 /// Which agent is asked.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct AtWorkArgs {
-    /// Ask the agent at work whose API has its socket there, as in /run/ebb/api.sock, rather than looking at the node: it knows how fast workloads grow, and by which configuration it decides.
+pub(super) struct RunningAgentArgs {
+    /// Ask the running agent whose API has its socket there, as in /run/ebb/api.sock, rather than looking at the node: it knows how fast workloads grow, and by which configuration it decides.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["config", "kubelet_config", "cri", "cgroup_root", "node_fs"])]
     api: Option<PathBuf>,
 }
 
-impl AtWorkArgs {
+impl RunningAgentArgs {
     /// Whether an agent is to be asked.
     pub(super) fn is_given(&self) -> bool {
         self.api.is_some()
     }
 
     /// What the agent knows that is to be asked, if one is.
-    pub(super) fn ask(&self) -> Result<Option<AtWork>, Failure> {
-        self.api.as_deref().map(AtWork::ask).transpose()
+    pub(super) fn ask(&self) -> Result<Option<RunningAgent>, Failure> {
+        self.api.as_deref().map(RunningAgent::ask).transpose()
     }
 }
 
-impl AtWork {
+impl RunningAgent {
     /// What the agent at the usual socket knows, where there is one, nothing names another node, and it knows what is asked for.
     pub(super) fn usual(node: &NodeArgs, is_known: impl Fn(&Self) -> bool) -> Option<Self> {
         let usual = Path::new(ebb_api::USUAL);
@@ -69,7 +69,7 @@ impl AtWork {
             Ok(document) => Self::read(usual, &document),
         };
         let why = |failure: Failure| failure.error().map(|error| format!("{error:#}"));
-        let tell = |why: String| warn("note", &format!("the agent at work is not heard: {why}"));
+        let tell = |why: String| warn("note", &format!("the running agent is not heard: {why}"));
         let known = known.map_err(|failure| why(failure).map(tell)).ok().filter(is_known)?;
         known.tell(usual);
         Some(known)
