@@ -2,7 +2,7 @@
 //!
 //! The node is made of files, 500 cgroups with a process each, and calm. The agent is the optimised program without BPF.
 use ebb_tests::fake_node::{FakeNode, wait_for};
-use ebb_tests::program::used;
+use ebb_tests::program::{run_on, used};
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -82,11 +82,8 @@ fn main() {
 }
 
 fn agent(ebb: &Path, node: &FakeNode, config: &Path, api: &Path, metrics: SocketAddr) -> Running {
-    let mut command = Command::new(ebb);
-    command.args(["run", "--leave-out", "all", "--output", "json"]);
-    command.arg("--proc-root").arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
-    command.arg("--host-root").arg(node.proc()).arg("--state").arg(node.state());
-    command.arg("--config").arg(config).arg("--api").arg(api);
+    let mut command = run_on(ebb, node);
+    command.args(["--leave-out", "all", "--config"]).arg(config).arg("--api").arg(api);
     command.arg("--listen").arg(metrics.to_string());
     Running(command.stdout(Stdio::null()).spawn().expect("the agent starts"))
 }

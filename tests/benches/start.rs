@@ -3,9 +3,10 @@
 //! Once without BPF, and once with every program that this kernel loads, for which it needs root.
 use criterion::{Criterion, criterion_group, criterion_main};
 use ebb_tests::fake_node::FakeNode;
+use ebb_tests::program::run_on;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const CGROUPS: usize = 500;
@@ -35,10 +36,8 @@ fn start(criterion: &mut Criterion) {
 
 /// One start, until its record is read.
 fn once(ebb: &Path, node: &FakeNode, config: &Path, words: &[&str]) -> Duration {
-    let mut command = Command::new(ebb);
-    command.args(["run", "--output", "json"]).args(words).arg("--config").arg(config);
-    command.arg("--proc-root").arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
-    command.arg("--host-root").arg(node.proc()).arg("--state").arg(node.state());
+    let mut command = run_on(ebb, node);
+    command.args(words).arg("--config").arg(config);
     let at = Instant::now();
     let mut agent = command.stdout(Stdio::piped()).spawn().expect("the agent starts");
     let mut lines = BufReader::new(agent.stdout.take().expect("its output")).lines();

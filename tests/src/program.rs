@@ -1,7 +1,8 @@
 //! ebb as this workspace builds it, for tests that run it.
 
-use std::path::PathBuf;
-use std::process::Child;
+use crate::fake_node::FakeNode;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 /// Builds it, optimised or as tests are, unless it is built already; returns where it is.
 ///
@@ -19,6 +20,16 @@ pub fn build(is_optimised: bool) -> Result<PathBuf, String> {
     let cargo = of_a_package.fold(cargo, escargot::CargoBuild::env_remove);
     let built = cargo.run().map_err(|error| error.to_string())?;
     Ok(built.path().to_owned())
+}
+
+/// `ebb run` of the program `ebb` on a node made of files: a dry run with records as JSON.
+#[must_use]
+pub fn run_on(ebb: &Path, node: &FakeNode) -> Command {
+    let mut command = Command::new(ebb);
+    command.args(["run", "--output", "json"]);
+    command.arg("--proc-root").arg(node.proc()).arg("--cgroup-root").arg(node.cgroups());
+    command.arg("--host-root").arg(node.proc()).arg("--state").arg(node.state());
+    command
 }
 
 /// Nanoseconds that the threads of a process were on a processor, and how often they slept.
