@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
             Some(test) => run_apart(test),
             None => Err(anyhow::anyhow!("the runner has no such test")),
         };
-        // With `seccomp: log`, the default, nothing fails for a call that the filter does not list: so each test tries the list, too.
+        // A call that the filter does not list is refused, and the kernel says so: each test tries the list, too.
         let unlisted = kernel_log::unlisted_calls(&mut told);
         let result = result.and_then(|outcome| {
             let unlisted = unlisted?;

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-/// What becomes of a system call that is not on the list.
+/// What becomes of a system call that is not on the list; the kernel's log (or the audit log) names it unless there is no filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Seccomp {
     /// Nothing: there is no filter.
     Off,
-    /// It is made, and the kernel's log (or the audit log) names it.
-    #[default]
+    /// It is made.
     Log,
     /// It fails with `ENOSYS`.
+    #[default]
     Enforce,
 }
 

@@ -117,7 +117,7 @@ fn a_kill_is_in_the_journal_with_fields_and_nothing_is_written_twice() {
     let mut node = FakeNode::new();
     let hog = node.add("apps/hog", 1500);
     let incidents = tempfile::tempdir().unwrap();
-    let config = config(&format!("{CONFIG}  seccomp: enforce\n"));
+    let config = config(CONFIG);
     let mut command = journal.ebb(&node, config.path());
     command.arg("--incidents").arg(incidents.path());
     // Nobody listens there, and the log says so.

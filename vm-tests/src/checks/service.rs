@@ -21,7 +21,6 @@ evictionHard:
   memory.available: \"20%\"
 ebb:
   enforce: true
-  seccomp: enforce
   protected: [\"system.slice/guest.service\"]
 ";
 
