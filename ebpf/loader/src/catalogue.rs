@@ -141,10 +141,11 @@ pub(crate) struct Way {
 /// Name of the object with all Rust programs; each family of C programs has one of its own.
 pub(crate) const RUST_OBJECT: &str = "probes";
 
-/// Kernel functions that programs call, the one that stands for the iterator they run in, and the type of a tracepoint that some do without.
+/// Kernel functions and helpers that programs call, the one that stands for the iterator they run in, and the type of a tracepoint that some do without.
 pub(crate) static CALLED: &[&str] = &[
     "bpf_get_mem_cgroup",
     "bpf_iter_cgroup",
+    "bpf_loop",
     "bpf_mem_cgroup_flush_stats",
     "bpf_mem_cgroup_memory_events",
     "bpf_mem_cgroup_page_state",
