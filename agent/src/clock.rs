@@ -1,6 +1,6 @@
 //! Time as ebb uses it: nanoseconds of `CLOCK_BOOTTIME`, the clock that BPF records carry too.
 //!
-//! It never jumps and goes on while the machine is suspended.
+//! It never jumps and goes on while the machine is suspended, so that what ebb tells has the right time of day afterwards. What a victim is given, or a threshold, is time awake: [`SuspendMeter`].
 //! Policy sees milliseconds on the same scale, anchored once to the Unix epoch ([`Clock`]), so that ages of images and containers can be compared with it; a later step of the wall clock changes nothing.
 
 use nix::time::{ClockId, clock_gettime};
@@ -34,6 +34,42 @@ impl Boot {
     pub fn plus(self, after: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
     }
+}
+
+/// Tells for how long the machine was suspended.
+#[derive(Debug)]
+pub struct SuspendMeter {
+    /// Time spent suspended since boot, as last seen.
+    seen: Duration,
+}
+
+impl SuspendMeter {
+    /// A shorter one changes no grace period that anybody would notice.
+    const SHORTEST: Duration = Duration::from_secs(1);
+
+    /// Counts from here on.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { seen: suspended_since_boot() }
+    }
+
+    /// How long the machine was suspended since this was last asked; `None` when it was not, or for less than a second.
+    pub fn slept(&mut self) -> Option<Duration> {
+        self.compare(suspended_since_boot())
+    }
+
+    fn compare(&mut self, now: Duration) -> Option<Duration> {
+        let slept = now.saturating_sub(self.seen);
+        self.seen = self.seen.max(now);
+        (slept >= Self::SHORTEST).then_some(slept)
+    }
+}
+
+/// What `CLOCK_BOOTTIME` counts and `CLOCK_MONOTONIC` does not. In this order, so that whoever is kept from a processor between the two reads too little and never too much.
+fn suspended_since_boot() -> Duration {
+    let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
+    let all = read(ClockId::CLOCK_BOOTTIME);
+    all.saturating_sub(read(ClockId::CLOCK_MONOTONIC))
 }
 
 /// Turns moments into policy time.
@@ -85,6 +121,19 @@ mod tests {
         let at = Boot(5_000_000_000);
         assert_eq!(clock.unix_ms(at.plus(Duration::from_millis(7))), clock.unix_ms(at) + 7);
         assert_eq!(clock.moment(clock.unix_ms(at)), at);
+    }
+
+    #[test]
+    fn a_sleep_is_told_once_and_a_late_reading_is_none() {
+        let seconds = Duration::from_secs_f64;
+        let mut meter = SuspendMeter { seen: seconds(5.0) };
+        assert_eq!(meter.compare(seconds(5.0)), None);
+        // Held up between the two clocks, and not the next time.
+        assert_eq!(meter.compare(seconds(2.0)), None);
+        assert_eq!(meter.compare(seconds(5.5)), None);
+        assert_eq!(meter.compare(seconds(65.5)), Some(seconds(60.0)));
+        assert_eq!(meter.compare(seconds(65.5)), None);
+        assert_eq!(SuspendMeter::begin().slept(), None);
     }
 
     #[test]

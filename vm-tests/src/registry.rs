@@ -132,6 +132,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("who_is_to_die_together_does_and_others_do_not", "agent", 240, storms::groups),
     test("removed_cgroups_that_hold_memory_hide_no_leak", "small", 300, storms::removed_cgroups),
     test("a_step_of_the_clock_evicts_nobody", "agent", 240, interrupted::clock_steps),
+    test("no_grace_runs_out_while_the_machine_sleeps", "agent", 300, interrupted::suspended),
     test("an_eviction_outlives_the_agent_that_began_it", "agent", 240, interrupted::agent_dies),
     test("with_all_protected_nobody_is_killed", "agent", 180, interrupted::all_protected),
     test("a_leak_is_killed_while_the_runtime_hangs", "collector", 400, interrupted::hung_runtime),

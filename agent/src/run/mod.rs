@@ -43,7 +43,7 @@ mod watches;
 use crate::act::{Actor, Mode, Standby};
 use crate::cadence::SHORTEST;
 use crate::cgroups::reconciler::Reconciler;
-use crate::clock::Boot;
+use crate::clock::{Boot, SuspendMeter};
 use crate::config::{CgroupMode, Cgroups};
 use crate::report::Reporter;
 use crate::report::service::ServiceManager;
@@ -53,8 +53,8 @@ use crate::store::Memory;
 use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
 use ebb_journal::{InForce, Part, Record, Worded};
-use ebb_policy::History;
 use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{History, Millis};
 pub use fall::open as open_fall_watch;
 use jobs::Dispatcher;
 use kernel::KernelFeed;
@@ -187,6 +187,7 @@ impl Agent {
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
         let mut pace = LagMonitor::default();
+        let mut suspends = SuspendMeter::begin();
         loop {
             self.ask_for_disk();
             let wait = self.wait();
@@ -195,6 +196,9 @@ impl Agent {
             let due = Instant::now() + wait;
             let event = wakers.wait(wait, &mut self.kernel).await;
             self.standby.awake();
+            if let Some(slept) = suspends.slept() {
+                self.on_suspended(slept);
+            }
             let (began, what) = (Instant::now(), event.what());
             match event {
                 Event::Kernel => self.on_kernel(),
@@ -261,6 +265,15 @@ impl Agent {
                 self.reporter.tell_degraded(Part::Loop, what);
             }
         }
+    }
+
+    /// Nothing runs while the machine is suspended, so no grace does.
+    fn on_suspended(&mut self, slept: Duration) {
+        tracing::info!("the machine was suspended for {slept:.0?}, which counts towards no grace");
+        let (now, clock) = (Boot::now(), self.state.clock());
+        self.state.terminations().note_suspend(slept, now);
+        let slept = Millis(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX));
+        self.decisions.history.note_suspend(slept, clock.time(now));
     }
 
     /// Waits a moment for jobs that are under way: what was done must be on record, even when it is the last thing.

@@ -181,6 +181,20 @@ impl Terminations {
         }
     }
 
+    /// Takes in that the machine was suspended for `slept`, as seen at `now`: nobody could end meanwhile, so nobody's time ran.
+    ///
+    /// Who was chosen after the machine had slept keeps the times that were given then.
+    pub fn note_suspend(&mut self, slept: Duration, now: Boot) {
+        for termination in self.all.iter_mut().filter(|d| d.chosen.plus(slept) <= now) {
+            let Termination { kill_at, resumes, deadline, .. } = termination;
+            let given = kill_at.iter_mut().chain(resumes).chain([deadline]);
+            given.for_each(|at| *at = at.plus(slept));
+        }
+        for evicted in self.evicted.iter_mut().filter(|e| e.at.plus(slept) <= now) {
+            evicted.at = evicted.at.plus(slept);
+        }
+    }
+
     /// Takes a termination back: it was not carried out. Returns whether an earlier one goes on instead, with the rest of its grace.
     pub fn cancel(&mut self, target: &Target) -> bool {
         let termination = self.all.iter_mut().find(|d| &d.target == target);

@@ -93,6 +93,25 @@ impl History {
         }
     }
 
+    /// Takes in that the machine was suspended for `slept`, as seen at `now`: none of that counts towards a grace period, a transition period or a wait. The kubelet's clock stands still meanwhile, too.
+    ///
+    /// What began after the machine had slept stays as it is.
+    pub fn note_suspend(&mut self, slept: Millis, now: Time) {
+        let later = |began: &mut Time| {
+            let shifted = began.plus(slept);
+            if shifted <= now {
+                *began = shifted;
+            }
+        };
+        self.first_observed.iter_mut().map(|met| &mut met.since).for_each(later);
+        self.conditions_last_observed.values_mut().for_each(later);
+        for waiting in self.waiting.iter_mut().chain(&mut self.waiting_for_disk) {
+            let mut began = waiting.until.minus(LONGEST_WAIT);
+            later(&mut began);
+            waiting.until = began.plus(LONGEST_WAIT);
+        }
+    }
+
     /// Counts an eviction that no pass has ordered (the reflex did, or a pass that was made ahead) towards those of its minute.
     pub fn note_eviction(&mut self, at: Time) {
         self.evictions.push(at);
@@ -442,6 +461,29 @@ mod tests {
         assert_eq!(after.waiting.as_ref().unwrap().workloads, [key("b")]);
         after.put_off(&[key("b")], now, &before);
         assert_eq!((after.evictions, after.waiting), (vec![earlier], None));
+    }
+
+    #[test]
+    fn what_the_machine_slept_through_counts_for_nothing() {
+        let threshold = ThresholdId {
+            signal: Signal::MemoryAvailable,
+            strength: Strength::Soft,
+            value: "100Mi".to_string(),
+            grace: Millis(60_000),
+        };
+        let met = |at| History {
+            first_observed: vec![MetThreshold { threshold: threshold.clone(), since: at }],
+            conditions_last_observed: [(NodeConditionType::MemoryPressure, at)].into(),
+            waiting: Some(Waiting::begin(vec![key("a")], at)),
+            ..History::default()
+        };
+        let (hour, woken) = (Millis::from_secs(3600), Time(5_000_000));
+        let mut before = met(Time(1_000_000));
+        before.note_suspend(hour, woken);
+        assert_eq!(before, met(Time(4_600_000)));
+        let mut since = met(Time(4_999_000));
+        since.note_suspend(hour, woken);
+        assert_eq!(since, met(Time(4_999_000)));
     }
 
     /// What is dead of them has yet to be removed; a new victim would have taken their place.

@@ -12,10 +12,12 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(90);
 const HOUR: i64 = 3600;
+/// Of a soft threshold and of a victim, where the machine sleeps for as long.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// A soft threshold with ten minutes of grace is met, and the clock is stepped an hour forth and two back: nobody is evicted for it, and leaks are as ever.
 pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
@@ -61,6 +63,52 @@ pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
     ensure!(holder.actor.is_alive()?, "who only met the soft threshold died");
     scene.assert_peace()?;
     Ok(Outcome::Passed)
+}
+
+/// What the machine sleeps through counts towards no grace: neither that of a soft threshold nor that of a victim who was asked to end.
+pub(crate) fn suspended(test: &TestContext) -> Result<Outcome> {
+    let soft = mib_available()?.saturating_sub(10);
+    let grace = GRACE.as_secs();
+    let thresholds = format!(
+        "evictionHard:\n  memory.available: \"10%\"\nevictionSoft:\n  memory.available: {soft}Mi\nevictionSoftGracePeriod:\n  memory.available: {grace}s\nevictionMaxPodGracePeriod: {grace}\n"
+    );
+    let mut scene = Scene::with_innocents(2, 0)?;
+    let floor = (soft - 60).to_string();
+    let mut victim = Workload::start("work.slice/unmoved.service", &["unmoved", &floor])?;
+    let mut agent = Agent::enforce(test, &thresholds)?;
+    agent.wait_for(SOON, "the threshold is met", |record| is(record, "thresholdCrossed"))?;
+    let met = Instant::now();
+    sleep_through(GRACE)?;
+    agent.wait_for(SOON, "the victim is asked to end", |record| is(record, "evicted"))?;
+    let asked = Instant::now();
+    sleep_through(GRACE)?;
+    wait::until(SOON, "the victim is gone", || victim.actor.is_alive().is_ok_and(|alive| !alive))?;
+    let (waited, given) = (asked - met, asked.elapsed());
+    runner::note(test, &format!("asked after {waited:.1?} awake, killed {given:.1?} later"))?;
+    let victims = victims(&agent.stop()?);
+    ensure!(victims.iter().all(|name| *name == victim.cgroup.name()), "acted on {victims:?}");
+    // Either moment is noticed a little late here.
+    let least = GRACE - Duration::from_secs(5);
+    ensure!(waited >= least && given >= least, "asked after {waited:?}, killed {given:?} later");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// Has the machine sleep for that long, and somewhat more: the clock that wakes it counts whole seconds.
+fn sleep_through(time: Duration) -> Result<()> {
+    let slept = || -> Result<Duration> {
+        let [all, awake] = [ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC].map(clock_gettime);
+        Ok(Duration::from(all?).saturating_sub(Duration::from(awake?)))
+    };
+    let before = slept()?;
+    let alarm = format!("+{}", time.as_secs() + 2);
+    fs::write("/sys/class/rtc/rtc0/wakealarm", alarm).context("nothing would wake this guest")?;
+    // Its clock wakes QEMU's machine from deep sleep alone.
+    fs::write("/sys/power/mem_sleep", "deep").context("this guest knows no deep sleep")?;
+    fs::write("/sys/power/state", "mem").context("this guest cannot sleep")?;
+    let slept = slept()?.saturating_sub(before);
+    ensure!(slept >= time, "it slept for {slept:?} only");
+    Ok(())
 }
 
 /// ebb is killed after it has asked a workload to end that does not listen: the next ebb sees it through, and nobody else goes.

@@ -5,7 +5,7 @@
 //!                        └─► disturbances ───────┘
 //! ```
 //! The test plays the kubelet: what an evicted pod leaves goes when it has ended.
-//! A guest cannot be suspended (nothing would wake it up): of the clocks only the wall clock is stepped.
+//! Of the clocks only the wall clock is stepped: suspend has a test of its own.
 mod accounts;
 mod disturb;
 mod script;

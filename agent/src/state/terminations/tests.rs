@@ -63,6 +63,31 @@ fn a_grace_that_is_cut_short_goes_on_where_nobody_was_killed_after_all() {
 }
 
 #[test]
+fn a_machine_that_sleeps_takes_nobodys_time() {
+    let ((_a, asked), (_b, killed)) = (cgroup(1), cgroup(1));
+    let mut terminations = Terminations::default();
+    terminations.begin(key("a"), asked.clone(), Duration::from_secs(30), MEMORY);
+    terminations.begin(key("b"), killed.clone(), Duration::ZERO, MEMORY);
+    let slept = Duration::from_secs(3600);
+    let woken = Boot::now().plus(slept);
+    terminations.note_suspend(slept, woken);
+    assert!(terminations.take_overdue(woken).is_empty());
+    let (gone, stuck) = terminations.look(Path::new("/proc"), woken);
+    assert!(gone.is_empty() && stuck.is_empty(), "{gone:?} {stuck:?}");
+    assert_eq!(terminations.take_overdue(woken.plus(Duration::from_secs(31))), [asked]);
+}
+
+#[test]
+fn who_is_chosen_after_the_machine_slept_has_its_own_time_and_no_more() {
+    let (_dir, target) = cgroup(1);
+    let mut terminations = Terminations::default();
+    terminations.begin(key("a"), target.clone(), Duration::from_secs(30), MEMORY);
+    // The machine slept before that, and it is noticed only now.
+    terminations.note_suspend(Duration::from_secs(3600), Boot::now());
+    assert_eq!(terminations.take_overdue(Boot::now().plus(Duration::from_secs(31))), [target]);
+}
+
+#[test]
 fn who_is_chosen_for_something_else_in_its_grace_is_awaited_by_both() {
     let (_dir, target) = cgroup(1);
     let (memory, disk) = (Signal::MemoryAvailable, Signal::NodeFsAvailable);
