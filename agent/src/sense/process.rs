@@ -5,6 +5,7 @@
 
 use super::file::{KeptFile, read_once};
 use ebb_model::ProcessId;
+use std::ops::Add;
 use std::path::Path;
 
 /// Whether `pid` is ebb itself.
@@ -87,14 +88,54 @@ pub fn oom_score_adj(proc: &Path, pid: i32) -> Option<i32> {
     text.trim().parse().ok().filter(|score| (-1000..=1000).contains(score))
 }
 
-/// `RssAnon` of `/proc/PID/status` in bytes: memory of its own that it has resident, whichever cgroup it is charged to; `None` when the process is gone.
+/// Memory by whether others may share it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Anonymous memory.
+    pub own: u64,
+    /// Shared memory: that of memfd and of anonymous mappings which are shared, and files of tmpfs.
+    pub shared: u64,
+}
+
+impl Held {
+    /// What is held here beyond `other`.
+    #[must_use]
+    pub fn beyond(self, other: Self) -> Self {
+        Self {
+            own: self.own.saturating_sub(other.own),
+            shared: self.shared.saturating_sub(other.shared),
+        }
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.own.saturating_add(self.shared)
+    }
+}
+
+impl Add for Held {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            own: self.own.saturating_add(other.own),
+            shared: self.shared.saturating_add(other.shared),
+        }
+    }
+}
+
+/// `RssAnon` and `RssShmem` of `/proc/PID/status`: memory that it has resident, whichever cgroup it is charged to; `None` when the process is gone.
 ///
 /// A first thread that has ended has none, whatever the others share: then the next one is asked.
 #[must_use]
-pub fn anonymous_memory(proc: &Path, pid: i32) -> Option<u64> {
+pub fn resident_memory(proc: &Path, pid: i32) -> Option<Held> {
     let own = |tid: i32| {
         let text = read_once(&proc.join(tid.to_string()).join("status")).ok()?;
-        status_bytes(&text, "RssAnon:")
+        let own = status_bytes(&text, "RssAnon:")?;
+        // Every kernel that tells the one tells the other.
+        let shared = status_bytes(&text, "RssShmem:").unwrap_or(0);
+        Some(Held { own, shared })
     };
     own(pid).or_else(|| threads(proc, pid).find_map(own))
 }
@@ -153,12 +194,13 @@ mod tests {
             std::fs::write(proc.path().join(at).join("status"), text).unwrap();
         };
         write("7", "State:\tZ (zombie)\nTgid:\t7\n");
-        write("8", "Tgid:\t7\nRssAnon:\t      12 kB\n");
-        assert_eq!(anonymous_memory(proc.path(), 7), None);
+        write("8", "Tgid:\t7\nRssAnon:\t      12 kB\nRssShmem:\t       3 kB\n");
+        assert_eq!(resident_memory(proc.path(), 7), None);
         for tid in ["7", "8"] {
             std::fs::create_dir_all(proc.path().join("7/task").join(tid)).unwrap();
         }
-        assert_eq!(anonymous_memory(proc.path(), 7), Some(12 << 10));
+        let held = Held { own: 12 << 10, shared: 3 << 10 };
+        assert_eq!(resident_memory(proc.path(), 7), Some(held));
     }
 
     #[test]

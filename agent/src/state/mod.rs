@@ -13,6 +13,7 @@ mod disk;
 mod filling;
 mod kernel_counts;
 mod moved;
+mod pod_rest;
 mod pod_usage;
 mod reclaim;
 pub mod rules;
@@ -50,6 +51,7 @@ use ebb_policy::snapshot::{OomKill, ProtectedReason, WorkloadKey};
 use ebb_policy::{Signal, Time};
 use ebb_probes::{CgroupChange, KernelEvent};
 use moved::{Moved, Search};
+use pod_rest::PodRests;
 use rules::Rules;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -77,6 +79,7 @@ pub struct NodeState {
     sweeper: Sweeper,
     cgroups: BTreeMap<u64, Tracked>,
     moved: Moved,
+    pod_rests: PodRests,
     /// Since when cgroups were known whose workloads are made anew.
     since: BTreeMap<u64, Boot>,
     processes: Vec<Process>,
@@ -123,6 +126,7 @@ impl NodeState {
             sweeper: Sweeper::default(),
             cgroups: BTreeMap::new(),
             moved: Moved::default(),
+            pod_rests: PodRests::default(),
             since: BTreeMap::new(),
             processes: Vec::new(),
             terminations: Terminations::default(),

@@ -8,15 +8,17 @@
 //! Whoever was handed a tree moves processes in it at will, and the cgroup that they have left may be removed: what was charged to it is its parent's then.
 //! So what such a tree has, less what its workloads have, is held by processes that have moved. Where that is more than any session leaves behind, the processes are asked what they hold.
 //! Where there are more of them than can be asked, or some came since, whoever was not asked counts as having all that is left: its owner hides among what is its own.
-//! What nobody of a tree is found to hold may be anybody's in it, for the same reason. Where the operator lists which cgroups are workloads the others hold it, as far as anybody knows: nobody is charged with what was not found.
+//! Memory that processes share (memfd, shared mappings) moves in the same way, and goes with the last who has it. Files of tmpfs look alike and stay: of shared memory whoever maps it is charged, and what nobody maps is nobody's.
+//! What nobody of a tree is found to hold of its own may be anybody's in it, for the same reason. Where the operator lists which cgroups are workloads the others hold it, as far as anybody knows: nobody is charged with what was not found.
 
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::sense::Roots;
 use crate::sense::file::{keyed, read_once};
 use crate::sense::members::Members;
-use crate::sense::process::anonymous_memory;
+use crate::sense::process::{Held, resident_memory};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,11 +40,14 @@ const STANDS_AT_MOST: Duration = Duration::from_secs(1);
 /// What they said stands for so many times as long as it took to ask them: the part of one core that it may take is one in this many.
 const STANDS_FOR: u32 = 10;
 
+/// Workloads behind the large ones that are read for this alone.
+const READ_FOR_IT: usize = 1024;
+
 /// Who was found to have memory that is charged elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    /// Bytes by the id of the cgroup.
-    bytes: BTreeMap<u64, u64>,
+    /// How much, by the id of the cgroup.
+    found: BTreeMap<u64, Held>,
     answers: Option<Answers>,
     /// Trees that had workloads when they were looked at last, or memory that nobody was found to have: the only one who is known of a tree may move to where nobody has told of.
     trees: BTreeSet<PathBuf>,
@@ -53,8 +58,8 @@ pub(super) struct Moved {
 struct Answers {
     at: Boot,
     took: Duration,
-    /// What those of a cgroup hold beyond what is charged to it, in bytes, by its id; `None`: not all of them were asked.
-    excess: BTreeMap<u64, Option<u64>>,
+    /// What those of a cgroup hold beyond what is charged to it, by its id; `None`: not all of them were asked.
+    excess: BTreeMap<u64, Option<Held>>,
 }
 
 /// What one workload's processes hold beyond what is charged to it.
@@ -147,16 +152,34 @@ impl Search {
 }
 
 impl Moved {
-    /// What the workload `id` has in other cgroups, in bytes.
-    pub(super) fn of(&self, id: u64) -> u64 {
-        self.bytes.get(&id).copied().unwrap_or(0)
+    /// What the workload `id` has in other cgroups.
+    pub(super) fn of(&self, id: u64) -> Held {
+        self.found.get(&id).copied().unwrap_or_default()
     }
 
     /// Whether who leaves the workload may hold memory elsewhere that matters: it lies in a tree that was handed over, and had much or nobody knows what.
     pub(super) fn may_be_taken_along(&self, tracked: &Tracked) -> bool {
         let charged = tracked.charged();
-        let had = charged.map(|charged| charged.saturating_add(self.of(tracked.cgroup.id())));
-        tracked.is_handed_over && had.is_none_or(|had| had >= NOTABLE)
+        let had = charged.map(|charged| charged + self.of(tracked.cgroup.id()));
+        tracked.is_handed_over && had.is_none_or(|had| had.all() >= NOTABLE)
+    }
+
+    /// Workloads of which more must be read before [`Self::look`], the largest first: those of which only the usage was, in trees that may have memory beside what their workloads have. Taken for what they had earlier, what they took since would count twice.
+    pub(super) fn unread(cgroups: &BTreeMap<u64, Tracked>, roots: &Roots) -> Vec<u64> {
+        let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
+        for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
+            trees.entry(&tracked.named).or_default().push(tracked);
+        }
+        let mut unread = Vec::new();
+        for (tree, own) in trees {
+            let (parts, known): (Vec<&Tracked>, Vec<&Tracked>) =
+                own.into_iter().partition(|tracked| tracked.is_read_in_part());
+            if !parts.is_empty() && Missing::of(&roots.cgroup.join(tree), &known).is_some() {
+                unread.extend(parts.iter().map(|one| (one.current(), one.cgroup.id())));
+            }
+        }
+        unread.sort_unstable_by(|a, b| b.cmp(a));
+        unread.into_iter().take(READ_FOR_IT).map(|(_, id)| id).collect()
     }
 
     /// Looks at the trees that were handed over, once their workloads were read, which are whatever lives in such a tree unless `are_listed` by the operator.
@@ -188,7 +211,7 @@ impl Moved {
             })
             .collect();
         if short.is_empty() {
-            (self.bytes, self.answers) = (BTreeMap::new(), None);
+            (self.found, self.answers) = (BTreeMap::new(), None);
             return Explained::All;
         }
         let last = self.answers.take().filter(|last| last.stand(now));
@@ -196,21 +219,19 @@ impl Moved {
         let answers = last.unwrap_or_else(|| {
             Answers::ask(now, short.iter().map(|(_, own)| own.as_slice()), &roots.proc)
         });
-        self.bytes.clear();
+        self.found.clear();
         let mut explained = Explained::All;
         for (missing, own) in &short {
+            let ids = || own.iter().map(|one| one.cgroup.id());
             // Whoever came since they were asked has not been asked.
-            let mut held: Vec<_> = own.iter().map(|one| answers.of(one.cgroup.id())).collect();
-            if are_listed {
-                // A crowd may hide somebody there, too; a newcomer need not be anybody.
-                let newcomers = held.iter_mut().filter(|one| !answers.excess.contains_key(&one.id));
-                newcomers.for_each(|excess| excess.bytes = Some(0));
-            }
-            let Shared { mut bytes, unknown, left } = share(missing.bytes, &mut held);
+            let mut held: Vec<_> =
+                ids().map(|id| answers.of(id, |held| held.own, !are_listed)).collect();
+            // A crowd may hide somebody there, too; a newcomer need not be anybody.
+            let Shared { mut bytes, unknown, left } = share(missing.held.own, &mut held);
             if missing.is_notable(unknown) && !are_listed {
                 if missing.is_notable(left) {
                     held.iter_mut().for_each(|excess| excess.bytes = None);
-                    bytes = share(missing.bytes, &mut held).bytes;
+                    bytes = share(missing.held.own, &mut held).bytes;
                 }
                 if own.is_empty() {
                     explained = Explained::ByNobody;
@@ -219,7 +240,15 @@ impl Moved {
                     explained = explained.max(Explained::NotAll);
                 }
             }
-            self.bytes.extend(bytes);
+            for (id, own) in bytes {
+                self.found.entry(id).or_default().own = own;
+            }
+            // Much of it may be files that nobody maps: a newcomer has none of it.
+            let mut held: Vec<_> =
+                ids().map(|id| answers.of(id, |held| held.shared, false)).collect();
+            for (id, shared) in share(missing.held.shared, &mut held).bytes {
+                self.found.entry(id).or_default().shared = shared;
+            }
         }
         self.answers = Some(answers);
         explained
@@ -258,50 +287,63 @@ impl Answers {
         now.since(self.at) < (self.took * STANDS_FOR).min(STANDS_AT_MOST)
     }
 
-    fn of(&self, id: u64) -> Excess {
-        Excess { id, bytes: self.excess.get(&id).copied().flatten() }
+    /// What the workload `id` was found to hold of one `kind`; of one that came since nothing is known where `newcomers` are asked too, and it is nothing where they are not.
+    fn of(&self, id: u64, kind: impl Fn(Held) -> u64, newcomers: bool) -> Excess {
+        let bytes = match self.excess.get(&id) {
+            Some(excess) => excess.map(kind),
+            None => (!newcomers).then_some(0),
+        };
+        Excess { id, bytes }
     }
 }
 
-/// Anonymous memory of a tree that none of its workloads has.
+/// Memory of processes in a tree that none of its workloads has.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
-    bytes: u64,
+    held: Held,
     /// What the tree has in all.
-    all: u64,
+    all: Held,
 }
 
 impl Missing {
     /// That of `tree` with the workloads `own`, if it is worth a question.
     fn of(tree: &Path, own: &[&Tracked]) -> Option<Self> {
         let stat = read_once(&tree.join("memory.stat")).ok()?;
-        let all = keyed(&stat, "anon")?;
-        let charged: u64 = own.iter().filter_map(|tracked| tracked.charged()).sum();
-        let missing = Self { bytes: all.saturating_sub(charged), all };
-        missing.is_notable(missing.bytes).then_some(missing)
+        let all = Held { own: keyed(&stat, "anon")?, shared: keyed(&stat, "shmem").unwrap_or(0) };
+        let charged = own.iter().filter_map(|tracked| tracked.charged());
+        let charged = charged.fold(Held::default(), Held::add);
+        let missing = Self { held: all.beyond(charged), all };
+        let Held { own, shared } = missing.held;
+        (missing.is_notable(own) || is_notable(shared, all.shared)).then_some(missing)
     }
 
+    /// Whether so much memory of their own matters.
     fn is_notable(&self, bytes: u64) -> bool {
-        bytes >= NOTABLE && bytes >= self.all / SHARE
+        is_notable(bytes, self.all.own)
     }
 }
 
-/// What the processes of a workload hold beyond what is charged to it, in bytes, and how many were asked; `None` when there are more than `most`, or they cannot be told.
+fn is_notable(bytes: u64, of: u64) -> bool {
+    bytes >= NOTABLE && bytes >= of / SHARE
+}
+
+/// What the processes of a workload hold beyond what is charged to it, and how many were asked; `None` when there are more than `most`, or they cannot be told.
 ///
 /// Nor can it be told of one that is exiting: what it had is being taken back, and no longer shown as its own; since Linux 7.0 it is not even listed.
-fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<u64>, usize) {
+fn excess_of(tracked: &Tracked, proc: &Path, most: usize) -> (Option<Held>, usize) {
     let members = tracked.cgroup.members_up_to(most, proc, &Members::default());
     let Ok(Some(Members { pids, .. })) = members else { return (None, 0) };
     if pids.is_empty() {
         return (None, 0);
     }
-    let held = |pid: &i32| match anonymous_memory(proc, *pid) {
+    let held = |pid: &i32| match resident_memory(proc, *pid) {
         // It has ended since it was listed.
-        None if !proc.join(pid.to_string()).exists() => Some(0),
+        None if !proc.join(pid.to_string()).exists() => Some(Held::default()),
         held => held,
     };
-    let held: Option<u64> = pids.iter().map(held).sum();
-    let excess = held.map(|held| held.saturating_sub(tracked.charged().unwrap_or(0)));
+    let mut held = pids.iter().map(held);
+    let held = held.try_fold(Held::default(), |sum, held| Some(sum + held?));
+    let excess = held.map(|held| held.beyond(tracked.charged().unwrap_or_default()));
     (excess, pids.len())
 }
 

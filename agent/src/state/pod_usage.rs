@@ -1,5 +1,7 @@
 //! What the cgroups of one pod use together.
 
+use super::tracked::memory;
+use crate::sense::cgroup;
 use ebb_policy::Time;
 use ebb_policy::snapshot::{
     FsUsage, KernelCounts, LocalLimit, MemoryUsage, ProtectedReason, Workload,
@@ -47,6 +49,12 @@ pub(super) struct Usage {
 }
 
 impl Usage {
+    /// The same with memory that is the pod's and no container's.
+    pub(super) fn with(self, rest: Option<&cgroup::Usage>) -> Self {
+        let memory = plus_memory(self.memory, rest.map(memory));
+        Self { memory, ..self }
+    }
+
     pub(super) fn add(&mut self, workload: &Workload, is_payload: bool) {
         let is_empty = workload.protected == Some(ProtectedReason::NothingRuns);
         if is_payload && !is_empty {

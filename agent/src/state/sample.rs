@@ -1,7 +1,7 @@
 //! Reading the workloads: the tree where it may have changed, what all use, and more of those that could matter.
 
 use super::NodeState;
-use super::moved::Explained;
+use super::moved::{Explained, Moved};
 use super::targets::PROTECTED_FOR;
 use super::tracked::{Ceiling, Tracked};
 use crate::clock::Boot;
@@ -112,7 +112,13 @@ impl NodeState {
         for id in largest {
             self.read_workload(id, depth);
         }
+        for id in Moved::unread(&self.cgroups, &self.roots) {
+            self.read_workload(id, depth);
+        }
         self.forget_the_gone();
+        if depth != Depth::Memory {
+            self.pod_rests.read(&self.cgroups, &self.tree, &mut self.buffer);
+        }
         match self.look_at_the_moved(now) {
             Explained::All => Ok(Explained::All),
             explained => self.look_for_the_moving(now, explained),

@@ -50,7 +50,9 @@ impl NodeState {
             });
             snapshot.workloads.extend(processes);
         }
-        let running = add_workloads(&self.pods, &self.storage, &mut snapshot, cgroups, &self.clock);
+        let (storage, rests) = (&self.storage, &self.pod_rests);
+        let running =
+            add_workloads(&self.pods, storage, &mut snapshot, cgroups, rests, &self.clock);
         if self.rules.chosen().is_some() {
             tell_unchosen(&self.pods, &mut snapshot, |path| self.lives(path));
         }

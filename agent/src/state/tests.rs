@@ -199,12 +199,12 @@ impl Moving {
         fs::write(dir.join("cgroup.events"), format!("populated {populated}\n")).unwrap();
     }
 
-    /// Moves the process, and reads so long after it was asked.
     /// Whether nobody is to be chosen by what was read last.
     fn is_outdated(&self) -> bool {
         self.state.is_outdated(self.state.sampled().unwrap())
     }
 
+    /// Moves the process, and reads so long after it was asked.
     fn to(&mut self, from: &str, to: &str, later: Duration) {
         Self::put(&self.fake, from, false);
         Self::put(&self.fake, to, true);
@@ -256,6 +256,60 @@ fn what_nobody_of_a_tree_is_found_to_hold_may_be_anybodys_in_it_and_nobody_elses
     moving.to("b.scope", "a.scope", Duration::from_secs(2));
     assert_eq!(mib_of(&moving.state, "a.scope"), Some(500));
     assert_eq!(mib_of(&moving.state, "innocent"), Some(30));
+}
+
+/// A memfd, or memory mapped to be shared: it is charged to who touched it first, and goes with the last who has it.
+#[test]
+fn shared_memory_counts_for_whoever_maps_it_and_files_of_tmpfs_for_nobody() {
+    for (maps, counts) in [(500, 501), (0, 1)] {
+        let mut moving = Moving::new();
+        let tree = moving.fake.roots().cgroup.join(Moving::TREE);
+        let stat = format!("anon {}\nshmem {}\n", 1 << 20, 500 << 20);
+        fs::write(tree.join("memory.stat"), stat).unwrap();
+        let proc = moving.fake.roots().proc.join(Moving::PID.to_string());
+        let status = format!("Name:\tleak\nRssAnon:\t 1024 kB\nRssShmem:\t {} kB\n", maps << 10);
+        fs::write(proc.join("status"), status).unwrap();
+        moving.to("b.scope", "a.scope", Duration::from_secs(2));
+        assert_eq!(mib_of(&moving.state, "a.scope"), Some(counts));
+        assert_eq!(mib_of(&moving.state, "innocent"), Some(30));
+        assert!(!moving.is_outdated());
+    }
+}
+
+/// Of those behind the largest only the usage is read. What else is charged to them must not count as held by nobody, and their page cache must not hide who holds what he has left elsewhere.
+#[test]
+fn nobody_among_very_many_counts_twice_or_hides_there() {
+    let fake = Fake::new();
+    fake.add("apps/innocent", 30 << 20);
+    let write = |at: PathBuf, text: String| fs::write(at, text).unwrap();
+    let large = READ_IN_FULL;
+    let many = large + 64;
+    let hidden = 300;
+    let usage_of = |n: usize| if n < large { 9 } else { 8 };
+    let own_of = |n: usize| if n < large { 9 } else { 4 };
+    for n in 0..many {
+        let path = format!("{}/{n:03}.scope", Moving::TREE);
+        fake.add(&path, usage_of(n) << 20);
+        let dir = fake.roots().cgroup.join(path);
+        write(dir.join("memory.stat"), format!("anon {}\n", own_of(n) << 20));
+        write(dir.join("cgroup.procs"), format!("{}\n", 4_194_400 + n));
+        let proc = fake.roots().proc.join(format!("{}", 4_194_400 + n));
+        fs::create_dir_all(&proc).unwrap();
+        let holds = own_of(n) + if n == many - 1 { hidden } else { 0 };
+        write(proc.join("status"), format!("Name:\tone\nRssAnon:\t {} kB\n", holds << 10));
+    }
+    let tree = fake.roots().cgroup.join(Moving::TREE);
+    let own: u64 = (0..many).map(own_of).sum();
+    write(tree.join("memory.stat"), format!("anon {}\n", (own + hidden) << 20));
+    write(tree.join("cgroup.procs"), String::new());
+    let mut state = fake.state(&Patterns::default());
+    for again in 0..2 {
+        for n in 0..many {
+            let uses = usage_of(n) + if n == many - 1 { hidden } else { 0 };
+            assert_eq!(mib_of(&state, &format!("/{n:03}.scope")), Some(uses), "{n}, {again}");
+        }
+        state.sample(Boot::now().plus(Duration::from_secs(2)), Depth::Memory).unwrap();
+    }
 }
 
 /// While its memory is taken back, `RssAnon` is no longer shown of it.

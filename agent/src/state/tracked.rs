@@ -9,7 +9,7 @@ use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::custody::{Custody, Marks};
 use crate::sense::descriptors::Descriptors;
 use crate::sense::file::{number_or_max, read_once};
-use crate::sense::process::{Process, is_self, oom_score_adj};
+use crate::sense::process::{Held, Process, is_self, oom_score_adj};
 use crate::sense::psi::Stall;
 use crate::sense::role::{Role, is_sandbox};
 use crate::sense::tree::{Node, Tree};
@@ -57,6 +57,8 @@ pub(super) struct Tracked {
     priority: Option<i32>,
     /// What was read last, and when.
     last: Option<(Boot, Usage)>,
+    /// Of that, `memory.current` is younger than the rest.
+    is_read_in_part: bool,
     /// What programs in the kernel counted of it and of all below it.
     pub(super) kernel_counts: Option<KernelCounts>,
     /// The pod that it belongs to, if it does.
@@ -98,6 +100,7 @@ impl Tracked {
             path,
             since: Boot::now(),
             last: None,
+            is_read_in_part: false,
             kernel_counts: None,
             owner: None,
             ceiling: Ceiling::default(),
@@ -151,9 +154,23 @@ impl Tracked {
         self.populated != Some(false)
     }
 
-    /// Anonymous memory that is charged to it, in bytes, as last read.
-    pub(super) fn charged(&self) -> Option<u64> {
-        self.last.and_then(|(_, usage)| usage.anon)
+    /// Memory of processes that is charged to it, as last read; where only its usage was, no more than that of each kind.
+    pub(super) fn charged(&self) -> Option<Held> {
+        let (_, usage) = self.last?;
+        match usage.current.filter(|_| self.is_read_in_part) {
+            Some(most) => Some(Held { own: most, shared: most }),
+            None => Some(Held { own: usage.anon?, shared: usage.shmem.unwrap_or(0) }),
+        }
+    }
+
+    /// Whether its usage alone was read last: how much of it is memory of processes is not known.
+    pub(super) fn is_read_in_part(&self) -> bool {
+        self.is_read_in_part
+    }
+
+    /// Everything that was read last.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        self.last.map(|(_, usage)| usage)
     }
 
     /// Usage in bytes as last read.
@@ -183,6 +200,7 @@ impl Tracked {
         });
         if !(is_lost && self.is_there()) {
             self.last = Some((at, usage));
+            self.is_read_in_part = false;
         }
     }
 
@@ -213,10 +231,11 @@ impl Tracked {
         let (at, mut usage) = self.last.unwrap_or_else(|| (Boot::now(), Usage::default()));
         usage.current = self.cgroup.read_current(buffer);
         self.took(at, usage);
+        self.is_read_in_part = true;
     }
 
-    /// The workload as policy sees it, with so many bytes that its processes have in other cgroups.
-    pub(super) fn workload(&self, clock: &Clock, moved: u64) -> Workload {
+    /// The workload as policy sees it, with what its processes have in other cgroups.
+    pub(super) fn workload(&self, clock: &Clock, moved: Held) -> Workload {
         Workload {
             key: self.key.clone(),
             kind: WorkloadKind::Cgroup,
@@ -294,19 +313,34 @@ fn protected_memory(usage: &Usage) -> Option<Quantity> {
     usage.min.max(usage.low).map(Quantity::bytes)
 }
 
-/// `usage` with so many bytes of anonymous memory more, which are all that is known of a cgroup without a memory controller.
-fn with(usage: Usage, moved: u64) -> Usage {
-    if moved == 0 {
+/// `usage` with so much more, which is all that is known of a cgroup without a memory controller.
+fn with(usage: Usage, moved: Held) -> Usage {
+    if moved.all() == 0 {
         return usage;
     }
-    let more = |bytes: Option<u64>| Some(bytes.unwrap_or(0).saturating_add(moved));
-    Usage { current: more(usage.current), anon: more(usage.anon), ..usage }
+    let more = |bytes: Option<u64>, by: u64| Some(bytes.unwrap_or(0).saturating_add(by));
+    Usage {
+        current: more(usage.current, moved.all()),
+        anon: more(usage.anon, moved.own),
+        shmem: more(usage.shmem, moved.shared),
+        ..usage
+    }
 }
 
 /// A workload of which not even `memory.current` could be read has no statistics.
 fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
     usage.current?;
-    let memory = MemoryUsage {
+    Some(Stats {
+        observed_at: Some(observed_at),
+        memory: Some(memory(usage)),
+        process_count: usage.pids,
+        ..Stats::default()
+    })
+}
+
+/// The figures of memory as policy has them.
+pub(super) fn memory(usage: &Usage) -> MemoryUsage {
+    MemoryUsage {
         usage: usage.current,
         working_set: None,
         anon: usage.anon,
@@ -321,13 +355,7 @@ fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
         min: usage.min,
         refaults: usage.refaults,
         stall_us: usage.stall.some_us,
-    };
-    Some(Stats {
-        observed_at: Some(observed_at),
-        memory: Some(memory),
-        process_count: usage.pids,
-        ..Stats::default()
-    })
+    }
 }
 
 /// Whether a wish of a unit (`ManagedOOMPreference=`) is written on its cgroup by somebody who may: `user.*` attributes are the owner's to write, `trusted.*` take `CAP_SYS_ADMIN`.

@@ -1,5 +1,6 @@
 //! From the pods of the book, what was measured of their cgroups and what they take up on disk, to workloads as policy sees them.
 
+use super::pod_rest::PodRests;
 use super::pod_usage::{Parts, Usage, plus_fs};
 use super::storage::PodStorage;
 use crate::clock::{Boot, Clock};
@@ -45,6 +46,7 @@ pub(super) fn add_workloads<'a>(
     storage: &PodStorage,
     snapshot: &mut Snapshot,
     cgroups: impl Iterator<Item = Measured<'a>>,
+    rests: &PodRests,
     clock: &Clock,
 ) -> BTreeSet<Arc<str>> {
     let mut usage: BTreeMap<Arc<str>, Parts> = BTreeMap::new();
@@ -72,8 +74,11 @@ pub(super) fn add_workloads<'a>(
     }
     let running = usage.iter().filter(|(_, parts)| parts.running.has_payload);
     let running = running.map(|(uid, _)| Arc::clone(uid)).collect();
-    let usage: BTreeMap<Arc<str>, Usage> =
-        usage.into_iter().map(|(uid, parts)| (uid, parts.candidate())).collect();
+    let with_rest = |(uid, parts): (Arc<str>, Parts)| {
+        let usage = parts.candidate().with(rests.of(&uid));
+        (uid, usage)
+    };
+    let usage: BTreeMap<Arc<str>, Usage> = usage.into_iter().map(with_rest).collect();
     for entry in book.pods() {
         let mut workload = entry.workload.clone();
         let of = workload.key.uid.as_deref().and_then(|uid| usage.get(uid));

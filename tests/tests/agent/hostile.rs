@@ -76,6 +76,49 @@ fn a_leak_that_has_moved_away_from_what_it_took_is_killed() {
     assert!(!innocent.is_killed() && !idle.is_killed());
 }
 
+/// What a container leaves in a volume of medium `Memory` is charged to its pod once it has ended: so a pod fills it, is started again, and its containers are small.
+#[test]
+fn what_a_pods_dead_container_left_in_memory_counts_for_the_pod() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let leak = lab.pod("leak", &image, 10);
+    let calm = lab.pod("calm", &image, 300);
+    let of_pod = lab.node.slice(&format!("kubepods/burstable/pod{}", leak.uid));
+    let left = 1500_u64 << 20;
+    let stat = format!("anon {}\nfile {left}\nshmem {left}\ninactive_file 0\n", 11 << 20);
+    of_pod.set("memory.stat", &stat);
+    of_pod.set("memory.current", &format!("{}\n", left + (11 << 20)));
+    let config = config(crate::lab::CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    lab.node.gives_back_when_killed(&leak.payload, 1500);
+    lab.node.set_available(60);
+    wait_for("the kill of what is left of the leak", || leak.payload.is_killed());
+    agent.stop();
+    assert!(!calm.payload.is_killed());
+}
+
+/// A memfd that was filled in one cgroup and is mapped in another goes with whoever maps it.
+#[test]
+fn a_leak_of_shared_memory_that_is_charged_elsewhere_is_killed() {
+    let users = "user.slice/user-1000.slice/user@1000.service";
+    let mut node = FakeNode::new();
+    let idle = node.add(&format!("{users}/idle.scope"), 20);
+    let leak = node.add(&format!("{users}/leak.scope"), 10);
+    let stat = format!("anon {}\nfile 0\nshmem {}\n", 30 << 20, 1500_u64 << 20);
+    node.slice(users).set("memory.stat", &stat);
+    let status = "Name:\tleak\nRssAnon:\t 10240 kB\nRssShmem:\t 1500000 kB\n";
+    node.add_process(leak.pid(), &[("status", status)]);
+    let innocent = node.add("apps/web", 300);
+    let config = config(CONFIG);
+    let agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&leak, 1500);
+    node.set_available(60);
+    wait_for("the kill of whoever maps it", || leak.is_killed());
+    agent.stop();
+    assert!(!innocent.is_killed() && !idle.is_killed());
+}
+
 /// The kernel has one `cgroup.kill` for all that is below; here it is that of the cgroup at which following ends.
 #[test]
 fn a_leak_in_seventy_nested_cgroups_is_killed() {

@@ -75,7 +75,14 @@ fn snapshot_with(
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    add_workloads(pods, storage, &mut snapshot, measured, &Clock::of_process());
+    add_workloads(
+        pods,
+        storage,
+        &mut snapshot,
+        measured,
+        &PodRests::default(),
+        &Clock::of_process(),
+    );
     pods.fill(&mut snapshot);
     snapshot
 }
@@ -164,7 +171,14 @@ fn protections(pods: &PodBook, since: Boot, paths: &[&str]) -> Vec<Option<Protec
         workload: workload.clone(),
         fate: Fate::Runs,
     });
-    add_workloads(pods, &PodStorage::default(), &mut snapshot, measured, &Clock::of_process());
+    add_workloads(
+        pods,
+        &PodStorage::default(),
+        &mut snapshot,
+        measured,
+        &PodRests::default(),
+        &Clock::of_process(),
+    );
     let own = snapshot.workloads.iter().filter(|workload| workload.key.name.starts_with("/"));
     own.map(|workload| workload.protected).collect()
 }
@@ -231,6 +245,7 @@ fn what_has_a_pods_name_and_is_not_listed_for_a_minute_is_a_workload_of_its_own(
             &PodStorage::default(),
             &mut snapshot,
             [measured].into_iter(),
+            &PodRests::default(),
             &Clock::of_process(),
         );
         snapshot.workloads[0].protected
@@ -253,6 +268,7 @@ fn a_containers_name_that_a_user_chose_does_not_wait_for_the_runtime() {
         &PodStorage::default(),
         &mut snapshot,
         [measured].into_iter(),
+        &PodRests::default(),
         &Clock::of_process(),
     );
     assert_eq!(snapshot.workloads[0].protected, None);
@@ -497,6 +513,7 @@ fn a_pod_is_judged_by_what_runs_and_not_by_what_is_on_its_way_out() {
             &PodStorage::default(),
             &mut snapshot,
             measured,
+            &PodRests::default(),
             &Clock::of_process(),
         );
         let usage = snapshot.workloads[0].stats.as_ref().and_then(|stats| stats.memory?.usage);
