@@ -54,6 +54,8 @@ pub struct Figure {
     pub usage: FsUsage,
     /// When.
     pub at: Boot,
+    /// Everything was counted. Else there is at least this, and how much is not known.
+    pub is_whole: bool,
 }
 
 /// What was found of one pod; what could not be measured is left out.
@@ -65,6 +67,22 @@ pub struct PodSizes {
     pub volumes: BTreeMap<String, Figure>,
     /// Names of all volumes on local disk, measured or not.
     pub volume_names: Vec<String>,
+}
+
+impl Figure {
+    /// What is known once at least `part` was found later: this, unless that is more.
+    #[must_use]
+    pub fn or_more(self, part: Self) -> Self {
+        let (all, found) = (self.usage, part.usage);
+        if found.used_bytes <= all.used_bytes && found.inodes_used <= all.inodes_used {
+            return self;
+        }
+        let usage = FsUsage {
+            used_bytes: found.used_bytes.max(all.used_bytes),
+            inodes_used: found.inodes_used.max(all.inodes_used),
+        };
+        Self { usage, ..part }
+    }
 }
 
 impl PodName {
@@ -114,7 +132,7 @@ impl PodRoots {
                     let path = path.join(&name);
                     let total = quota::project_of(&path)
                         .and_then(|project| quota::usage(&path, project))
-                        .map(|usage| Figure { usage, at });
+                        .map(|usage| Figure { usage, at, is_whole: true });
                     let figure = total.or_else(|| size(volume, &mut left));
                     sizes.volumes.extend(figure.map(|figure| (name.clone(), figure)));
                     sizes.volume_names.push(name);
@@ -146,9 +164,9 @@ fn size(dir: OwnedFd, left: &mut u64) -> Option<Figure> {
     let mut own = ENTRIES.min(*left);
     let before = own;
     let mut walk = Walk::begin(dir).ok()?;
-    let is_whole = walk.go_on(&mut own);
+    let is_whole = walk.go_on(&mut own) && walk.is_whole();
     *left -= before - own;
-    is_whole.then(|| Figure { usage: walk.usage(), at })
+    is_whole.then(|| Figure { usage: walk.usage(), at, is_whole })
 }
 
 #[cfg(test)]
