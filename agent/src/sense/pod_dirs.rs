@@ -5,11 +5,12 @@
 //!  <kubelet>/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>/           emptyDir volumes
 //! ```
 //! Near a threshold these are looked at with every reading of the filesystem, so only what costs next to nothing is:
-//! a directory's project total where it has one, else a walk over so many entries. What is larger is unknown here; [`super::usage`] walks it in its own time.
+//! a walk over so many entries. What is larger is unknown here; [`super::usage`] walks it in its own time.
+//! A directory's project quota would tell at once, and is not asked: what counts for a project is for the owner of each file to say (decision 0021).
 //! A volume that is a mount of its own (`medium: Memory`) is no disk, and left out.
 
+use super::logs::LogRoots;
 use super::walk::{Walk, names, open_below, open_dir};
-use super::{logs::LogRoots, quota};
 use crate::clock::Boot;
 use ebb_policy::snapshot::FsUsage;
 use nix::sys::stat::fstat;
@@ -126,14 +127,9 @@ impl PodRoots {
                 let figure = dir.and_then(|dir| size(dir, &mut left));
                 sizes.logs.extend(figure.map(|figure| (name, figure)));
             }
-            if let Some((path, dir)) = self.volumes_dir(&pod.uid) {
+            if let Some((_, dir)) = self.volumes_dir(&pod.uid) {
                 for (name, volume) in on_disk(&dir) {
-                    let at = Boot::now();
-                    let path = path.join(&name);
-                    let total = quota::project_of(&path)
-                        .and_then(|project| quota::usage(&path, project))
-                        .map(|usage| Figure { usage, at, is_whole: true });
-                    let figure = total.or_else(|| size(volume, &mut left));
+                    let figure = size(volume, &mut left);
                     sizes.volumes.extend(figure.map(|figure| (name.clone(), figure)));
                     sizes.volume_names.push(name);
                 }

@@ -1,9 +1,7 @@
-//! What directories take up on disk: by their project quota where they have one, else walked a bounded number of entries at a time.
+//! What directories take up on disk, walked a bounded number of entries at a time.
 //!
 //! ```text
-//!                         ┌─ a project of its own ─► one question ─┐
-//!  directories ─► Survey ─┤                                        ├─► usage of each
-//!                         └─ step(budget) ─► … ─► a whole walk ────┘
+//!  directories ─► Survey ─► step(budget) ─► … ─► a whole walk ─► usage of each
 //! ```
 //! A walk of a large directory costs seconds of disk and processor, so it is never done in one go: each [`Survey::step`] looks at no more entries than it is allowed, and the next goes on from there.
 //! Until a directory has been walked once its usage is not known; from then on the last whole walk stands.
@@ -13,7 +11,6 @@
 //! How a directory is walked that its owner changes meanwhile is in `sense::walk`.
 
 use super::pod_dirs::Figure;
-use super::quota;
 use super::walk::{Walk, open_dir};
 use crate::clock::Boot;
 use std::collections::BTreeMap;
@@ -41,8 +38,6 @@ pub struct Survey {
     waiting: Vec<Begun>,
     /// Since when directories are walked of which no walk has come to its end.
     since: BTreeMap<PathBuf, Boot>,
-    /// Projects that belong to one of the directories alone; looked up once a round.
-    projects: Option<BTreeMap<PathBuf, u32>>,
     found: BTreeMap<PathBuf, Figure>,
 }
 
@@ -65,7 +60,6 @@ impl Default for Survey {
             walk: None,
             waiting: Vec::new(),
             since: BTreeMap::new(),
-            projects: None,
             found: BTreeMap::new(),
         }
     }
@@ -84,35 +78,21 @@ impl Survey {
         let reached = self.dirs.get(self.next);
         self.next = reached.map_or(0, |dir| dirs.partition_point(|other| other < dir));
         self.dirs = dirs;
-        self.projects = None;
     }
 
     /// Looks at up to `budget` more entries; returns whether every directory has been walked, or has had its share, since the last time this was so.
     pub fn step(&mut self, budget: u64) -> bool {
         let mut left = budget;
-        if self.projects.is_none() {
-            let of = |dir: &PathBuf| Some((dir.clone(), quota::project_of(dir)?));
-            self.projects = Some(of_one_alone(self.dirs.iter().filter_map(of).collect()));
-        }
         while left > 0 {
             let begun = match &mut self.walk {
                 Some(begun) => begun,
                 None => {
                     let Some(dir) = self.dirs.get(self.next) else {
                         self.next = 0;
-                        self.projects = None;
                         return true;
                     };
                     self.next += 1;
                     let at = Boot::now();
-                    let project = self.projects.as_ref().and_then(|projects| projects.get(dir));
-                    let usage = project.and_then(|project| quota::usage(dir, *project));
-                    if let Some(usage) = usage {
-                        let figure = Figure { usage, at, is_whole: true };
-                        self.found.insert(dir.clone(), figure);
-                        left -= 1;
-                        continue;
-                    }
                     if let Some(place) = self.waiting.iter().position(|begun| &begun.dir == dir) {
                         let begun = self.waiting.swap_remove(place);
                         self.walk = Some(Begun { left: self.share, ..begun });
@@ -169,16 +149,6 @@ impl Survey {
     pub fn usage(&self, dir: &Path) -> Option<Figure> {
         self.found.get(dir).copied()
     }
-}
-
-/// Without those projects that several directories have: their total says nothing about any one of them.
-fn of_one_alone(mut projects: BTreeMap<PathBuf, u32>) -> BTreeMap<PathBuf, u32> {
-    let mut times = BTreeMap::<u32, usize>::new();
-    for project in projects.values() {
-        *times.entry(*project).or_default() += 1;
-    }
-    projects.retain(|_, project| times.get(project) == Some(&1));
-    projects
 }
 
 #[cfg(test)]
@@ -276,16 +246,6 @@ mod tests {
         fs::rename(&moved, &away).unwrap();
         assert!(survey.step(1000));
         assert!(survey.usage(&a).unwrap().is_whole, "all of it stands until more is found");
-    }
-
-    #[test]
-    fn a_project_of_several_directories_speaks_for_none_of_them() {
-        let of = |projects: [(&str, u32); 3]| {
-            let projects = projects.map(|(dir, project)| (PathBuf::from(dir), project));
-            of_one_alone(BTreeMap::from(projects)).into_values().collect::<Vec<_>>()
-        };
-        assert_eq!(of([("a", 1), ("b", 2), ("c", 3)]), [1, 2, 3]);
-        assert_eq!(of([("a", 7), ("b", 2), ("c", 7)]), [2]);
     }
 
     #[test]
