@@ -149,7 +149,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_hung_runtime_costs_one_deadline", "containerd", 180, runtime::survives_a_hang),
     test("pods_of_a_runtime_are_held_to_its_word", "containerd", 240, runtime_pods::held),
     test(
-        "a_project_quota_counts_what_is_deleted_and_open",
+        "a_files_project_hides_nothing_and_blames_nobody",
         "collector",
         400,
         pressure::project_quotas,

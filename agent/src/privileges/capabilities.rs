@@ -82,8 +82,8 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         capability: Capability::CAP_SYS_ADMIN,
-        for_what: "read and write `trusted.*` attributes of cgroups; read project quotas",
-        without: "what is marked in `trusted.*` alone is not seen; what to put back on a cgroup is noted in `--state`; volumes with quotas are walked",
+        for_what: "read and write `trusted.*` attributes of cgroups",
+        without: "what is marked in `trusted.*` alone is not seen; what to put back on a cgroup is noted in `--state`",
         keep: Keep::WithCgroups,
     },
     Row {

@@ -110,8 +110,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_inotify_add_watch,
     libc::SYS_inotify_rm_watch,
     libc::SYS_name_to_handle_at,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
     // Waiting.
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,

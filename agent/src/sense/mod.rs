@@ -27,7 +27,6 @@ pub mod node;
 pub mod pod_dirs;
 pub mod process;
 pub mod psi;
-mod quota;
 pub mod role;
 pub mod runtime;
 mod set_aside;

@@ -5,11 +5,12 @@
 //!  <kubelet>/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>/           emptyDir volumes
 //! ```
 //! Near a threshold these are looked at with every reading of the filesystem, so only what costs next to nothing is:
-//! a directory's project total where it has one, else a walk over so many entries. What is larger is unknown here; [`super::usage`] walks it in its own time.
+//! a walk over so many entries. What is larger is unknown here; [`super::usage`] walks it in its own time.
+//! A directory's project quota would tell at once, and is not asked: what counts for a project is for the owner of each file to say (decision 0021).
 //! A volume that is a mount of its own (`medium: Memory`) is no disk, and left out.
 
+use super::logs::LogRoots;
 use super::walk::{Walk, names, open_below, open_dir};
-use super::{logs::LogRoots, quota};
 use crate::clock::Boot;
 use ebb_policy::snapshot::FsUsage;
 use nix::sys::stat::fstat;
@@ -54,6 +55,8 @@ pub struct Figure {
     pub usage: FsUsage,
     /// When.
     pub at: Boot,
+    /// Everything was counted. Else there is at least this, and how much is not known.
+    pub is_whole: bool,
 }
 
 /// What was found of one pod; what could not be measured is left out.
@@ -65,6 +68,22 @@ pub struct PodSizes {
     pub volumes: BTreeMap<String, Figure>,
     /// Names of all volumes on local disk, measured or not.
     pub volume_names: Vec<String>,
+}
+
+impl Figure {
+    /// What is known once at least `part` was found later: this, unless that is more.
+    #[must_use]
+    pub fn or_more(self, part: Self) -> Self {
+        let (all, found) = (self.usage, part.usage);
+        if found.used_bytes <= all.used_bytes && found.inodes_used <= all.inodes_used {
+            return self;
+        }
+        let usage = FsUsage {
+            used_bytes: found.used_bytes.max(all.used_bytes),
+            inodes_used: found.inodes_used.max(all.inodes_used),
+        };
+        Self { usage, ..part }
+    }
 }
 
 impl PodName {
@@ -108,14 +127,9 @@ impl PodRoots {
                 let figure = dir.and_then(|dir| size(dir, &mut left));
                 sizes.logs.extend(figure.map(|figure| (name, figure)));
             }
-            if let Some((path, dir)) = self.volumes_dir(&pod.uid) {
+            if let Some((_, dir)) = self.volumes_dir(&pod.uid) {
                 for (name, volume) in on_disk(&dir) {
-                    let at = Boot::now();
-                    let path = path.join(&name);
-                    let total = quota::project_of(&path)
-                        .and_then(|project| quota::usage(&path, project))
-                        .map(|usage| Figure { usage, at });
-                    let figure = total.or_else(|| size(volume, &mut left));
+                    let figure = size(volume, &mut left);
                     sizes.volumes.extend(figure.map(|figure| (name.clone(), figure)));
                     sizes.volume_names.push(name);
                 }
@@ -146,9 +160,9 @@ fn size(dir: OwnedFd, left: &mut u64) -> Option<Figure> {
     let mut own = ENTRIES.min(*left);
     let before = own;
     let mut walk = Walk::begin(dir).ok()?;
-    let is_whole = walk.go_on(&mut own);
+    let is_whole = walk.go_on(&mut own) && walk.is_whole();
     *left -= before - own;
-    is_whole.then(|| Figure { usage: walk.usage(), at })
+    is_whole.then(|| Figure { usage: walk.usage(), at, is_whole })
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ pub async fn writable_layers(runtime: &Runtime) -> Result<BTreeMap<String, Figur
         let age = layer.at.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
         let age = age.and_then(|age| u64::try_from(age.as_nanos()).ok());
         let at = age.map_or(Boot(0), |age| Boot(Boot::now().0.saturating_sub(age)));
-        Some((container.id, Figure { usage, at }))
+        Some((container.id, Figure { usage, at, is_whole: true }))
     };
     Ok(usage.into_iter().filter_map(layer).collect())
 }

@@ -1,18 +1,16 @@
-//! What directories take up on disk: by their project quota where they have one, else walked a bounded number of entries at a time.
+//! What directories take up on disk, walked a bounded number of entries at a time.
 //!
 //! ```text
-//!                         ┌─ a project of its own ─► one question ─┐
-//!  directories ─► Survey ─┤                                        ├─► usage of each
-//!                         └─ step(budget) ─► … ─► a whole walk ────┘
+//!  directories ─► Survey ─► step(budget) ─► … ─► a whole walk ─► usage of each
 //! ```
 //! A walk of a large directory costs seconds of disk and processor, so it is never done in one go: each [`Survey::step`] looks at no more entries than it is allowed, and the next goes on from there.
 //! Until a directory has been walked once its usage is not known; from then on the last whole walk stands.
 //! A round passes over a directory that is larger than its share and goes on with it in the next: one pod's files keep nobody else's from being counted.
 //! What was counted of it by then stands where it is more than the last whole walk found, or where it has been walked for a minute: it uses that at least.
+//! The same goes for a walk that had to leave something out. Such a figure says that it is no whole one.
 //! How a directory is walked that its owner changes meanwhile is in `sense::walk`.
 
 use super::pod_dirs::Figure;
-use super::quota;
 use super::walk::{Walk, open_dir};
 use crate::clock::Boot;
 use std::collections::BTreeMap;
@@ -24,9 +22,6 @@ const SHARE: u64 = 50_000;
 
 /// Walks that wait for the next round.
 const WAITING: usize = 4;
-
-/// Directories that one of them may have open, one in the other; a walk that is deeper begins anew.
-const SHALLOW: usize = 32;
 
 /// After this long what was counted stands for a directory of which nothing was known.
 const LONG: Duration = Duration::from_secs(60);
@@ -43,8 +38,6 @@ pub struct Survey {
     waiting: Vec<Begun>,
     /// Since when directories are walked of which no walk has come to its end.
     since: BTreeMap<PathBuf, Boot>,
-    /// Projects that belong to one of the directories alone; looked up once a round.
-    projects: Option<BTreeMap<PathBuf, u32>>,
     found: BTreeMap<PathBuf, Figure>,
 }
 
@@ -67,7 +60,6 @@ impl Default for Survey {
             walk: None,
             waiting: Vec::new(),
             since: BTreeMap::new(),
-            projects: None,
             found: BTreeMap::new(),
         }
     }
@@ -86,34 +78,21 @@ impl Survey {
         let reached = self.dirs.get(self.next);
         self.next = reached.map_or(0, |dir| dirs.partition_point(|other| other < dir));
         self.dirs = dirs;
-        self.projects = None;
     }
 
     /// Looks at up to `budget` more entries; returns whether every directory has been walked, or has had its share, since the last time this was so.
     pub fn step(&mut self, budget: u64) -> bool {
         let mut left = budget;
-        if self.projects.is_none() {
-            let of = |dir: &PathBuf| Some((dir.clone(), quota::project_of(dir)?));
-            self.projects = Some(of_one_alone(self.dirs.iter().filter_map(of).collect()));
-        }
         while left > 0 {
             let begun = match &mut self.walk {
                 Some(begun) => begun,
                 None => {
                     let Some(dir) = self.dirs.get(self.next) else {
                         self.next = 0;
-                        self.projects = None;
                         return true;
                     };
                     self.next += 1;
                     let at = Boot::now();
-                    let project = self.projects.as_ref().and_then(|projects| projects.get(dir));
-                    let usage = project.and_then(|project| quota::usage(dir, *project));
-                    if let Some(usage) = usage {
-                        self.found.insert(dir.clone(), Figure { usage, at });
-                        left -= 1;
-                        continue;
-                    }
                     if let Some(place) = self.waiting.iter().position(|begun| &begun.dir == dir) {
                         let begun = self.waiting.swap_remove(place);
                         self.walk = Some(Begun { left: self.share, ..begun });
@@ -131,54 +110,45 @@ impl Survey {
             };
             let granted = left.min(begun.left);
             let mut rest = granted;
-            let is_whole = begun.walk.go_on(&mut rest);
+            let is_over = begun.walk.go_on(&mut rest);
             left -= granted - rest;
             begun.left -= granted - rest;
-            let is_over = is_whole || begun.left == 0;
-            if let Some(begun) = self.walk.take_if(|_| is_over) {
-                self.end(begun, is_whole);
+            let is_enough = is_over || begun.left == 0;
+            if let Some(begun) = self.walk.take_if(|_| is_enough) {
+                self.end(begun, is_over);
             }
         }
         false
     }
 
     /// A walk has come to its end, or has had its share of the round.
-    fn end(&mut self, begun: Begun, is_whole: bool) {
-        let figure = Figure { usage: begun.walk.usage(), at: begun.at };
-        if is_whole {
-            self.since.remove(&begun.dir);
-            self.found.insert(begun.dir, figure);
-            return;
-        }
-        let is_more = match self.found.get(&begun.dir) {
-            Some(found) => found.usage.used_bytes < figure.usage.used_bytes,
+    fn end(&mut self, begun: Begun, is_over: bool) {
+        let is_whole = is_over && begun.walk.is_whole();
+        let figure = Figure { usage: begun.walk.usage(), at: begun.at, is_whole };
+        let figure = match self.found.get(&begun.dir) {
+            Some(found) if !is_whole => Some(found.or_more(figure)),
+            Some(_) => Some(figure),
             None => {
-                self.since.get(&begun.dir).is_some_and(|since| Boot::now().since(*since) >= LONG)
+                let since = self.since.get(&begun.dir);
+                let is_long = since.is_some_and(|since| Boot::now().since(*since) >= LONG);
+                (is_over || is_long).then_some(figure)
             }
         };
-        if is_more {
+        if let Some(figure) = figure {
             self.found.insert(begun.dir.clone(), figure);
         }
-        if self.waiting.len() < WAITING && begun.walk.depth() <= SHALLOW {
+        if is_over {
+            self.since.remove(&begun.dir);
+        } else if self.waiting.len() < WAITING {
             self.waiting.push(begun);
         }
     }
 
-    /// What a directory takes up, as of the beginning of the last whole walk; `None` before the first.
+    /// What a directory takes up, as of the beginning of the last whole walk, or more that was found since; `None` before the first.
     #[must_use]
     pub fn usage(&self, dir: &Path) -> Option<Figure> {
         self.found.get(dir).copied()
     }
-}
-
-/// Without those projects that several directories have: their total says nothing about any one of them.
-fn of_one_alone(mut projects: BTreeMap<PathBuf, u32>) -> BTreeMap<PathBuf, u32> {
-    let mut times = BTreeMap::<u32, usize>::new();
-    for project in projects.values() {
-        *times.entry(*project).or_default() += 1;
-    }
-    projects.retain(|_, project| times.get(project) == Some(&1));
-    projects
 }
 
 #[cfg(test)]
@@ -255,13 +225,27 @@ mod tests {
     }
 
     #[test]
-    fn a_project_of_several_directories_speaks_for_none_of_them() {
-        let of = |projects: [(&str, u32); 3]| {
-            let projects = projects.map(|(dir, project)| (PathBuf::from(dir), project));
-            of_one_alone(BTreeMap::from(projects)).into_values().collect::<Vec<_>>()
-        };
-        assert_eq!(of([("a", 1), ("b", 2), ("c", 3)]), [1, 2, 3]);
-        assert_eq!(of([("a", 7), ("b", 2), ("c", 7)]), [2]);
+    fn a_walk_that_lost_something_tells_the_least_that_is_there_until_one_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, away) = (dir.path().join("a"), dir.path().join("away"));
+        fs::create_dir_all(a.join("d/".repeat(100))).unwrap();
+        let moved = a.join("d/".repeat(20));
+        let mut survey = Survey::default();
+        survey.set_dirs(vec![a.clone()]);
+        // It is deep in there, however entries are ordered.
+        assert!(!survey.step(200));
+        fs::rename(&moved, &away).unwrap();
+        assert!(survey.step(1000));
+        let least = survey.usage(&a).unwrap();
+        assert!(!least.is_whole);
+        assert_eq!(least.usage.inodes_used, Some(101));
+        fs::rename(&away, &moved).unwrap();
+        assert!(survey.step(1000));
+        assert!(survey.usage(&a).unwrap().is_whole);
+        assert!(!survey.step(200));
+        fs::rename(&moved, &away).unwrap();
+        assert!(survey.step(1000));
+        assert!(survey.usage(&a).unwrap().is_whole, "all of it stands until more is found");
     }
 
     #[test]

@@ -19,17 +19,20 @@ impl PodStorage {
     /// Takes in what containers and volumes take up on disk.
     pub fn observe_usage(&mut self, mut usage: DiskUsage) {
         let before = self.usage.take().unwrap_or_default();
-        let keep_newer = |now: &mut BTreeMap<String, Figure>, before: BTreeMap<String, Figure>| {
+        let keep = |now: &mut BTreeMap<String, Figure>, before: BTreeMap<String, Figure>| {
             for (name, then) in before {
-                if let Some(figure) = now.get_mut(&name).filter(|figure| figure.at < then.at) {
+                let Some(figure) = now.get_mut(&name) else { continue };
+                if figure.at < then.at {
                     *figure = then;
+                } else if !figure.is_whole {
+                    *figure = then.or_more(*figure);
                 }
             }
         };
         for (uid, sizes) in before.pods {
             if let Some(known) = usage.pods.get_mut(&uid) {
-                keep_newer(&mut known.logs, sizes.logs);
-                keep_newer(&mut known.volumes, sizes.volumes);
+                keep(&mut known.logs, sizes.logs);
+                keep(&mut known.volumes, sizes.volumes);
             }
         }
         self.usage = Some(usage);

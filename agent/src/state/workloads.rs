@@ -128,7 +128,9 @@ fn stats(
     let mut oldest: Option<Boot> = None;
     let mut take = |figure: Option<&Figure>| {
         let figure = figure?;
-        oldest = Some(oldest.map_or(figure.at, |at| at.min(figure.at)));
+        // Of what is not known as a whole the last measure lies before any crossing.
+        let at = if figure.is_whole { figure.at } else { Boot(0) };
+        oldest = Some(oldest.map_or(at, |oldest| oldest.min(at)));
         Some(figure.usage)
     };
     for seen in book.containers_of(entry) {

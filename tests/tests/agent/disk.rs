@@ -161,6 +161,21 @@ fn who_writes_where_nobody_can_look_is_found_by_its_cgroup() {
     only_the_writer(&scene.filled_through(&file, dirty));
 }
 
+/// Nobody can look there at once, and its cgroup tells nothing: it is found by what it has once that was walked.
+#[test]
+fn who_fills_it_from_far_below_is_found_by_what_it_has() {
+    let scene = Scene::new();
+    let far = scene.volume("writer").join("d/".repeat(300));
+    fs::create_dir_all(&far).unwrap();
+    let mut agent = scene.start();
+    let writing = Writing::start(far.join("large"), |_| ());
+    let planned = agent.wait("decided");
+    drop(writing);
+    let first = &planned["evict"][0]["workload"]["name"];
+    assert_eq!(first, "ns/writer", "{planned:#}");
+    agent.stop();
+}
+
 #[test]
 fn nobody_is_evicted_for_a_disk_that_no_pod_fills() {
     let scene = Scene::new();

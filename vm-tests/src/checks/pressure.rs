@@ -116,40 +116,39 @@ pub(crate) fn local_limits(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A volume with a project of its own counts what is deleted and still open; a project that several volumes share, or that begins above them, says nothing about one of them.
+/// What a file counts for by its project is its owner's word: nobody hides what it has in another project, and nobody is blamed for what another has put in its own.
 pub(crate) fn project_quotas(test: &TestContext) -> Result<Outcome> {
     const LIMITED: (&str, &str) = ("data", "{sizeLimit: 4Mi}");
     let site = Site::new(false)?;
-    let project = |pod: &str, volume: &str, project: u32| {
-        let dir = volume_of(pod, volume);
+    let project = |pod: &str, project: u32| {
+        let dir = volume_of(pod, "data");
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         Store::give_project(&dir, project)
     };
-    project("own", "data", 7)?;
-    project("sharing", "data", 8)?;
-    project("writing", "data", 8)?;
-    // The directory of the pod's volumes, before there are any.
-    project("below", "", 9)?;
-    let dd = "dd if=/dev/zero bs=1024 count=5000";
-    let own = format!("exec 3>/data/f; {dd} >&3; rm /data/f; : > {GATE}/own; {STAY}");
-    let writing = format!("{dd} of=/data/f; : > {GATE}/writing; {STAY}");
-    let below = format!("{dd} of=/free/f; : > {GATE}/below; {STAY}");
-    let both = &[LIMITED, ("free", "{}")];
+    project("hiding", 7)?;
+    project("blamed", 8)?;
+    project("blaming", 9)?;
+    let write = |pod: &str| {
+        format!("dd if=/dev/zero of=/data/f bs=1024 count=5000; : > {GATE}/{pod}; {STAY}")
+    };
+    let (hiding, blaming) = (write("hiding"), write("blaming"));
     let wanted = |name, volumes, script| Wanted { name, volumes, script, ..Wanted::default() };
     let mut ids = Vec::new();
     for pod in [
-        wanted("own", &[LIMITED][..], own.as_str()),
-        wanted("sharing", &[LIMITED], STAY),
-        wanted("writing", &[("data", "{}")], &writing),
-        wanted("below", both, &below),
+        wanted("hiding", &[LIMITED][..], hiding.as_str()),
+        wanted("blamed", &[LIMITED], STAY),
+        wanted("blaming", &[("data", "{}")], &blaming),
     ] {
         ids.push(site.run(&pod)?.1);
     }
-    ["own", "writing", "below"].into_iter().try_for_each(until_gate)?;
+    ["hiding", "blaming"].into_iter().try_for_each(until_gate)?;
+    // As the owner of a file may, outside of user namespaces.
+    Store::give_project(&volume_of("hiding", "data").join("f"), 0)?;
+    Store::give_project(&volume_of("blaming", "data").join("f"), 8)?;
     let fields = format!("{NO_IMAGES}evictionHard:\n  memory.available: 20Mi\n");
     let mut agent = site.agent(test, &fields, "")?;
-    agent.wait_for(SOON, "the one with a project of its own has gone", |r| is(r, "terminated"))?;
-    ensure!(departed(&mut agent) == ["own"], "ended: {:?}", departed(&mut agent));
+    agent.wait_for(SOON, "the one over its limit has gone", |r| is(r, "terminated"))?;
+    ensure!(departed(&mut agent) == ["hiding"], "ended: {:?}", departed(&mut agent));
     let stay: Vec<&str> = ids.iter().skip(1).map(String::as_str).collect();
     nobody_went_but(&site, agent, &stay, 1)?;
     Ok(Outcome::Passed)

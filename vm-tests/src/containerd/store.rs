@@ -1,6 +1,6 @@
 //! The filesystem of containerd's root: an ext4 of its own in a file, small enough to be filled and emptied in a test.
 //!
-//! It keeps totals of projects, so a directory can be given a quota's project as a kubelet does.
+//! It keeps totals of projects, so a directory can be given a quota's project as a kubelet does, and a file another one as its owner may.
 //! It holds images and writable layers, and a directory that stands for the kubelet's: an agent that is given that one
 //! sees one filesystem for everything, any other sees images apart.
 use super::daemon::{ROOT, load};
@@ -76,15 +76,18 @@ impl Store {
         Path::new(ROOT).join("kubelet")
     }
 
-    /// Give a directory, and what is made in it from now on, a project.
-    pub(crate) fn give_project(dir: &Path, project: u32) -> Result<()> {
-        let file = File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    /// Give a file a project, or a directory and what is made in it from now on.
+    pub(crate) fn give_project(path: &Path, project: u32) -> Result<()> {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let is_dir = file.metadata()?.is_dir();
         let mut attributes = Attributes::default();
         // SAFETY: the descriptor is open during the calls, and the kernel reads and writes one fsxattr where there is one.
         unsafe {
             get_attributes(file.as_raw_fd(), &raw mut attributes)?;
             attributes.project = project;
-            attributes.flags |= INHERITED;
+            if is_dir {
+                attributes.flags |= INHERITED;
+            }
             set_attributes(file.as_raw_fd(), &raw const attributes)?;
         }
         Ok(())

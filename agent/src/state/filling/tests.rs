@@ -17,7 +17,10 @@ fn ms(ms: u64) -> Boot {
 
 fn sizes(bytes: u64, at: Boot) -> PodSizes {
     let usage = FsUsage { used_bytes: Some(bytes), inodes_used: Some(1) };
-    PodSizes { logs: [("main".to_owned(), Figure { usage, at })].into(), ..PodSizes::default() }
+    PodSizes {
+        logs: [("main".to_owned(), Figure { usage, at, is_whole: true })].into(),
+        ..PodSizes::default()
+    }
 }
 
 /// What one moment shows: bytes left of the node's and of the images' filesystem, and of one pod what its logs take up, what it has written to the device, and what is dirty.

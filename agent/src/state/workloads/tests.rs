@@ -541,7 +541,7 @@ fn the_containers_that_run_are_what_is_ended_and_the_sandbox_never_is() {
 
 fn figure(bytes: u64, at: u64) -> Figure {
     let usage = FsUsage { used_bytes: Some(bytes), inodes_used: Some(1) };
-    Figure { usage, at: Boot(at) }
+    Figure { usage, at: Boot(at), is_whole: true }
 }
 
 #[test]
@@ -595,6 +595,34 @@ fn volumes_are_the_pods_own_without_any_manifest_and_what_was_measured_last_coun
     let seen = snapshot_with(&pods, &storage, Vec::new());
     assert_eq!(seen.workloads[0].volumes.len(), 1);
     assert!(seen.workloads[0].stats.as_ref().is_none_or(|stats| stats.volumes.is_empty()));
+}
+
+#[test]
+fn what_is_there_at_least_counts_where_it_is_more_and_is_never_a_measure_since_a_crossing() {
+    let (pods, mut storage) = (one_pod(), PodStorage::default());
+    let least = |bytes, at| Figure { is_whole: false, ..figure(bytes, at) };
+    let volume = |figure| PodSizes {
+        volumes: [("v".to_owned(), figure)].into(),
+        volume_names: vec!["v".to_owned()],
+        ..PodSizes::default()
+    };
+    let seen = |storage: &PodStorage| {
+        let seen = snapshot_with(&pods, storage, Vec::new());
+        let stats = seen.workloads[0].stats.clone().unwrap();
+        (stats.volumes[0].used_bytes, stats.disk_observed_at)
+    };
+    let walked = |figure| DiskUsage {
+        pods: [("u1".to_owned(), volume(figure))].into(),
+        ..DiskUsage::default()
+    };
+    let time = |at| Some(Clock::of_process().time(Boot(at)));
+    storage.observe_usage(walked(figure(2000, 3_000_000)));
+    storage.observe_usage(walked(least(1000, 9_000_000)));
+    assert_eq!(seen(&storage), (Some(2000), time(3_000_000)), "all of it was known");
+    storage.observe_usage(walked(least(5000, 12_000_000)));
+    assert_eq!(seen(&storage), (Some(5000), time(0)));
+    storage.observe_usage(walked(figure(100, 15_000_000)));
+    assert_eq!(seen(&storage), (Some(100), time(15_000_000)));
 }
 
 #[test]
