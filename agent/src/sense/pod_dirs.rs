@@ -24,8 +24,8 @@ const ENTRIES: u64 = 512;
 /// Entries looked at in all of them together in one reading.
 const ALL_ENTRIES: u64 = 32_768;
 
-/// Directories of containers or volumes that a pod may have.
-const DIRS: usize = 256;
+/// Directories of containers or volumes that are looked for: more than a pod's description can name, which the API server bounds at some MiB.
+const DIRS: usize = 65_536;
 
 /// Name of the plugin's directory, as the kubelet lays it out.
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";

@@ -55,11 +55,12 @@ fn make_hanging_file(path: &std::path::Path) -> std::fs::File {
     use std::os::fd::AsRawFd as _;
     // SAFETY: nobody handles this signal here; the kernel asks with it for the lease, and its default is the end of the process.
     unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }.unwrap();
-    let file = std::fs::File::create_new(path).unwrap();
+    // Not in its place, where it would be read before it hangs.
+    let made = tempfile::NamedTempFile::new().unwrap();
     // SAFETY: the descriptor is open, and this command takes an integer.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+    let done = unsafe { libc::fcntl(made.as_file().as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
     assert_eq!(done, 0, "no lease on {}: {}", path.display(), std::io::Error::last_os_error());
-    file
+    made.persist_noclobber(path).unwrap()
 }
 
 #[test]
