@@ -110,6 +110,16 @@ impl Cgroup {
         found.pids
     }
 
+    /// How many tasks this cgroup and those below list: for where no controller counts them. `None` when a list cannot be read.
+    #[must_use]
+    pub fn tasks(&self) -> Option<u64> {
+        let limit = usize::MAX / THREADS_EACH;
+        let mut found = Found { limit, tids: Some(Vec::new()), ..Found::default() };
+        self.collect(&mut found).ok()?;
+        let listed = found.tids.map_or(0, |tids| tids.len()).max(found.pids.len());
+        u64::try_from(listed).ok()
+    }
+
     fn collect(&self, found: &mut Found) -> io::Result<()> {
         // Listing a directory of some sixty files costs more than all else here, and most cgroups have none below.
         let stat = self.read("cgroup.stat", &mut found.buffer);

@@ -238,7 +238,7 @@ impl NodeState {
         }
     }
 
-    /// The largest workloads by a fresh look at `memory.current` of all.
+    /// The largest workloads by a fresh look at `memory.current` of all, and as many of those of which it is not known.
     fn largest(&mut self) -> Vec<u64> {
         let mut by_size = Vec::with_capacity(self.cgroups.len());
         for (id, tracked) in &mut self.cgroups {
@@ -253,7 +253,10 @@ impl NodeState {
             by_size.push((size, *id));
         }
         by_size.sort_unstable_by(|a, b| b.cmp(a));
-        by_size.into_iter().take(READ_IN_FULL).map(|(_, id)| id).collect()
+        let is_known = |(size, _): &(Option<u64>, u64)| size.is_some();
+        let (known, unknown): (Vec<_>, Vec<_>) = by_size.into_iter().partition(is_known);
+        let some = |of: Vec<(_, u64)>| of.into_iter().take(READ_IN_FULL).map(|(_, id)| id);
+        some(known).chain(some(unknown)).collect()
     }
 
     /// Makes the followed workloads those that the tree has now.

@@ -140,6 +140,30 @@ fn mib_of(state: &NodeState, name: &str) -> Option<u64> {
     Some(stats.memory?.usage? >> 20)
 }
 
+/// Whoever was handed a tree decides which controllers count below.
+#[test]
+fn tasks_that_no_controller_counts_are_counted() {
+    let fake = Fake::new();
+    fake.add("counted", 1);
+    fake.add("bare/below", 1);
+    let dir = |name: &str| fake.roots().cgroup.join(name);
+    fs::write(dir("counted").join("pids.current"), "7\n").unwrap();
+    for name in ["bare", "bare/below"] {
+        fs::write(dir(name).join("cgroup.procs"), "4194305\n").unwrap();
+        fs::write(dir(name).join("cgroup.threads"), "4194305\n4194306\n").unwrap();
+        fs::write(dir(name).join("cgroup.events"), "populated 1\n").unwrap();
+    }
+    fs::remove_file(dir("bare/below").join("memory.current")).unwrap();
+    let snapshot = fake.state(&Patterns::default()).snapshot(Boot::now());
+    let tasks = snapshot.workloads.iter().map(|workload| {
+        let stats = workload.stats.as_ref().unwrap();
+        (workload.key.name.as_str(), stats.process_count, stats.memory.is_some())
+    });
+    let mut tasks: Vec<_> = tasks.collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, [("/bare", Some(4), false), ("/counted", Some(7), true)]);
+}
+
 /// A user's tree in which 500 MiB are charged to no workload, and the process that has them is in one of two.
 struct Moving {
     fake: Fake,

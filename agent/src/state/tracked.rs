@@ -180,7 +180,9 @@ impl Tracked {
 
     /// Reads everything there is to know.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) {
-        let usage = self.cgroup.read_usage(buffer);
+        let mut usage = self.cgroup.read_usage(buffer);
+        // Its owner decides which controllers count below what was handed to him.
+        usage.pids = usage.pids.or_else(|| self.cgroup.tasks());
         self.populated = self.cgroup.read_populated(buffer);
         let before = self.last.as_ref().and_then(|(_, u)| u.max_events);
         self.ran_into_limit = match (before, usage.max_events) {
@@ -327,12 +329,12 @@ fn with(usage: Usage, moved: Held) -> Usage {
     }
 }
 
-/// A workload of which not even `memory.current` could be read has no statistics.
+/// A workload of which neither memory nor tasks are known has no statistics.
 fn stats(usage: &Usage, observed_at: Time) -> Option<Stats> {
-    usage.current?;
-    Some(Stats {
+    let memory = usage.current.map(|_| memory(usage));
+    (memory.is_some() || usage.pids.is_some()).then(|| Stats {
         observed_at: Some(observed_at),
-        memory: Some(memory(usage)),
+        memory,
         process_count: usage.pids,
         ..Stats::default()
     })
