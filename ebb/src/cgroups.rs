@@ -451,11 +451,11 @@ fn remove_orphaned_pods(
         return Ok(());
     }
     let period = Duration::from_millis(config.cgroups.period.0);
-    eprintln!(
-        "ebb: {} pod cgroups without a pod; looking again in {} ms",
+    super::say(&format!(
+        "ebb: {} pod cgroups without a pod; looking again in {} ms\n",
         before.len(),
         period.as_millis()
-    );
+    ));
     std::thread::sleep(period);
     // Everything is read anew: the pod may have been told of meanwhile.
     let Made { sources, .. } = args.inputs.make(roots, true)?;

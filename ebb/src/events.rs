@@ -80,7 +80,7 @@ async fn stream(args: &Args, options: &Options) -> Result<(), Failure> {
     tokio::pin!(until);
     let mut printer = Printer::new(args.output);
     // Whoever started this may wait for it to be ready before making events happen.
-    eprintln!("ebb: {} programs attached, waiting for events", attached(&probes));
+    super::say(&format!("ebb: {} programs attached, waiting for events\n", attached(&probes)));
     let mut batch = Vec::new();
     let mut delivered = 0;
     'all: loop {
@@ -178,7 +178,7 @@ impl Printer {
             Output::Text => {
                 read_on(self.out.flush())?;
                 let lost = end.lost.map_or_else(|| "unknown".into(), |l| l.total().to_string());
-                eprintln!("ebb: {} events, lost: {lost}", end.delivered);
+                super::say(&format!("ebb: {} events, lost: {lost}\n", end.delivered));
             }
         }
         Ok(())

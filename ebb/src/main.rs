@@ -40,9 +40,15 @@ mod watch;
 mod workloads;
 
 use clap::{Parser, Subcommand};
+use ebb_journal::stream::write_within;
 use ebb_journal::text::plain;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long an agent that fails waits for somebody to read why.
+const LAST_LINE: Duration = Duration::from_millis(500);
 
 /// What `ebb --help` says about exit codes, and docs/operating.md with it.
 const EXIT_CODES: &str = "\
@@ -152,6 +158,7 @@ impl From<anyhow::Error> for Failure {
 /// Parses the arguments, runs the command, and says on standard error what went wrong.
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let is_agent = matches!(cli.command, Command::Run(_));
     let result = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::run(&args),
@@ -179,7 +186,12 @@ fn main() -> ExitCode {
         Err(failure) => {
             if let Some(error) = failure.error() {
                 let text = format!("{error:#}");
-                text.lines().for_each(|line| eprintln!("ebb: {}", plain(line)));
+                let text: String = text.lines().map(|l| format!("ebb: {}\n", plain(l))).collect();
+                match is_agent {
+                    // Whoever starts it again waits for its end.
+                    true => _ = write_within(io::stderr().as_fd(), text.as_bytes(), LAST_LINE),
+                    false => say(&text),
+                }
             }
             ExitCode::from(failure.code())
         }
@@ -212,7 +224,12 @@ fn takes_escapes(stream: &impl IsTerminal) -> bool {
 
 /// Says something to people on standard error, beside the answer.
 fn warn(kind: &str, what: &str) {
-    eprintln!("ebb: {kind}: {}", plain(what));
+    say(&format!("ebb: {kind}: {}\n", plain(what)));
+}
+
+/// Says something on standard error, if that can be: `eprintln` panics where it cannot.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Refuses names of programs that there are not: a typing error must not leave what it was to leave out.

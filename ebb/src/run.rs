@@ -25,10 +25,12 @@ use ebb_agent::sense::sweep::Sweeper;
 use ebb_agent::threads;
 use ebb_api::RecordSink;
 use ebb_journal::Output;
+use ebb_journal::diagnostics::{Diagnostics, LOG_WRITER};
 use ebb_journal::incident::Incidents;
 use ebb_journal::journald::{Entries, Journal, JournalSink, LogLines, Now};
 use ebb_journal::metrics::Metrics;
 use ebb_journal::queue::{Queue, WRITER};
+use ebb_journal::stream::Stream;
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -43,6 +45,9 @@ const INCIDENTS_KEPT: usize = 100;
 
 /// How long the end waits for records to be written when their queue cannot be closed.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
+
+/// How long the end waits for diagnostics to be written.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// Arguments of `ebb run`.
 #[derive(Debug, clap::Args)]
@@ -118,7 +123,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     });
     let records_to = journal.clone().filter(|journal| journal.is_behind(io::stdout()));
     last_word::end_on_panic(args.output, records_to.clone());
-    log_to(journal.filter(|journal| journal.is_behind(io::stderr())));
+    let diagnostics = Diagnostics::default();
+    last_word::say_after(diagnostics.clone());
+    log_to(journal.filter(|journal| journal.is_behind(io::stderr())), diagnostics.clone());
     if !policy.pods_only {
         missing.extend(layout_notice(&layout));
     }
@@ -156,11 +163,14 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     };
     let confined = privileges::confine(&features, config.seccomp);
     missing.extend(confined.missing);
+    diagnostics
+        .start(|writing| threads::spawn(LOG_WRITER, writing))
+        .context("cannot start the writer of diagnostics")?;
     let cgroup_root = layout.v2().unwrap_or(&roots.cgroup);
     let entries_below = records_to.is_some().then(|| cgroup_root.to_owned());
     let sink: Box<dyn Write + Send> = match records_to {
-        Some(journal) => Box::new(JournalSink::new(journal, io::stdout())),
-        None => Box::new(io::stdout()),
+        Some(journal) => Box::new(JournalSink::new(journal, Stream::new(io::stdout()))),
+        None => Box::new(Stream::new(io::stdout())),
     };
     let (queue, drained) = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
         .context("cannot start the writer of records")?;
@@ -216,8 +226,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     // Its thread has a way into the queue, too; one that hangs is not waited for.
     match api.into_iter().all(Served::end) {
         true => drained.wait(),
-        false => written.wait(LAST_RECORDS),
+        false => _ = written.wait(LAST_RECORDS),
     }
+    diagnostics.flush(LAST_LINES);
     result
 }
 
@@ -333,11 +344,12 @@ fn layout_notice(layout: &CgroupLayout) -> Option<String> {
 }
 
 /// Diagnostics of the program itself, to the journal if there is one behind standard error; `RUST_LOG` chooses which.
-fn log_to(journal: Option<Journal>) {
+fn log_to(journal: Option<Journal>, lines: Diagnostics) {
     // What the client of the API server finds fault with is a record of ebb's own.
     let usual = || EnvFilter::new("warn,kube_client=off");
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| usual());
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
+    // What goes wrong with a line would be told by `eprintln`, which may wait, and panics where it cannot write.
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     // Only fails when a subscriber is set already, as in a test that runs the command twice.
     let _ = match journal {
         // The journal knows the time, and the level and the place are fields.
@@ -346,11 +358,9 @@ fn log_to(journal: Option<Journal>) {
             .with_level(false)
             .with_target(false)
             .without_time()
-            .with_writer(LogLines::new(journal))
+            .with_writer(LogLines::new(journal, lines))
             .try_init(),
-        None => {
-            subscriber.with_ansi(takes_colour(&io::stderr())).with_writer(io::stderr).try_init()
-        }
+        None => subscriber.with_ansi(takes_colour(&io::stderr())).with_writer(lines).try_init(),
     };
 }
 

@@ -3,13 +3,12 @@
 //! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision.
 //! The queue is bounded: what does not fit is dropped and counted.
 
+pub use crate::handover::Progress;
+
+use crate::handover::{Handover, Inbox, handover};
 use crate::incident::{Incident, Incidents};
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// All that the writer's thread does, until every [`Queue`] is gone.
 pub type Writing = Box<dyn FnOnce() + Send>;
@@ -20,6 +19,7 @@ pub const WRITER: &str = "ebb-report";
 /// Items that may wait.
 const WAITING: usize = 256;
 
+#[derive(Debug)]
 enum Item {
     Line(Vec<u8>),
     Incident(Box<Incident>),
@@ -27,28 +27,7 @@ enum Item {
 
 /// The way into the queue; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Queue {
-    items: SyncSender<Item>,
-    dropped: Arc<AtomicU64>,
-    progress: Progress,
-}
-
-/// How far the writing is, for whoever has a last word.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    queued: Arc<AtomicU64>,
-    written: Arc<AtomicU64>,
-}
-
-impl Progress {
-    /// Waits until what is queued now has been written, but no longer than `patience`.
-    pub fn wait(&self, patience: Duration) {
-        let (queued, begun) = (self.queued.load(Ordering::Acquire), Instant::now());
-        while self.written.load(Ordering::Acquire) < queued && begun.elapsed() < patience {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
+pub struct Queue(Handover<Item>);
 
 /// What was told of items that were dropped.
 #[derive(Debug, Default)]
@@ -84,42 +63,33 @@ impl Queue {
         incidents: Option<Incidents>,
         spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<(Self, Drained)> {
-        let (items, inbox) = sync_channel(WAITING);
-        let progress = Progress::default();
-        let written = Arc::clone(&progress.written);
-        let thread = spawn(Box::new(move || write_out(inbox, sink, incidents.as_ref(), &written)))?;
-        Ok((Self { items, dropped: Arc::default(), progress }, Drained(thread)))
+        let (items, inbox) = handover(WAITING);
+        let thread = spawn(Box::new(move || write_out(&inbox, sink, incidents.as_ref())))?;
+        Ok((Self(items), Drained(thread)))
     }
 
     /// Queues a record of an episode.
     pub fn store(&self, incident: Incident) {
-        self.put(Item::Incident(Box::new(incident)));
+        self.0.put(Item::Incident(Box::new(incident)));
     }
 
-    /// How many items did not fit so far.
+    /// How many items did not fit so far, or could not be written, which counts once something can be written again.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.0.dropped()
     }
 
     /// How far the writing is.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.progress.clone()
-    }
-
-    fn put(&self, item: Item) {
-        match self.items.try_send(item) {
-            Ok(()) => self.progress.queued.fetch_add(1, Ordering::Release),
-            Err(_) => self.dropped.fetch_add(1, Ordering::Relaxed),
-        };
+        self.0.progress()
     }
 }
 
 impl Write for Queue {
     /// Takes the whole buffer as one item, so callers write whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.put(Item::Line(line.to_vec()));
+        self.0.put(Item::Line(line.to_vec()));
         Ok(line.len())
     }
 
@@ -136,16 +106,16 @@ impl Drained {
     }
 }
 
-fn write_out(
-    inbox: Receiver<Item>,
-    mut sink: impl Write,
-    incidents: Option<&Incidents>,
-    written: &AtomicU64,
-) {
-    for item in inbox {
+fn write_out(inbox: &Inbox<Item>, mut sink: impl Write, incidents: Option<&Incidents>) {
+    let mut unwritten = 0;
+    while let Some(item) = inbox.next() {
         match item {
-            // A reader that has gone away does not concern the agent.
-            Item::Line(line) => drop(sink.write_all(&line).and_then(|()| sink.flush())),
+            Item::Line(line) => match sink.write_all(&line).and_then(|()| sink.flush()) {
+                // Before that nobody could be told.
+                Ok(()) => inbox.drop_more(std::mem::take(&mut unwritten)),
+                // A reader that has gone away, and a disk that is full, do not concern the agent.
+                Err(_) => unwritten += 1,
+            },
             Item::Incident(incident) => {
                 let stored = incidents.map(|dir| dir.store(&incident));
                 if let Some(Err(error)) = stored {
@@ -153,14 +123,16 @@ fn write_out(
                 }
             }
         }
-        written.fetch_add(1, Ordering::Release);
+        inbox.has_done();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     fn spawn(writing: Writing) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().spawn(writing)
@@ -222,6 +194,37 @@ mod tests {
         assert!(told.is_sorted() && last > *told.last().unwrap(), "{told:?}, then {last}");
         assert_eq!(told.first(), Some(&10));
         drop(let_go);
+        drop(queue);
+        drained.wait();
+    }
+
+    /// A file on a disk that is full until it is not.
+    struct Disk(Arc<AtomicBool>);
+
+    impl Write for Disk {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            match self.0.load(Ordering::SeqCst) {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(line.len()),
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_written_counts_as_dropped_once_something_can() {
+        let is_full = Arc::new(AtomicBool::new(true));
+        let (mut queue, drained) = Queue::start(Disk(Arc::clone(&is_full)), None, spawn).unwrap();
+        let mut write = || {
+            queue.write_all(b"line\n").unwrap();
+            assert!(queue.progress().wait(Duration::from_secs(60)));
+            queue.dropped()
+        };
+        assert_eq!((write(), write()), (0, 0), "telling of it would fail, too, and for ever");
+        is_full.store(false, Ordering::SeqCst);
+        assert_eq!(write(), 2);
         drop(queue);
         drained.wait();
     }

@@ -5,21 +5,22 @@
 
 use crate::clock::{Boot, Clock};
 use crate::threads::is_contained;
+use ebb_journal::diagnostics::{Diagnostics, LOG_WRITER};
 use ebb_journal::journald::Journal;
 use ebb_journal::queue::{Progress, WRITER};
+use ebb_journal::stream::write_within;
 use ebb_journal::{Entry, Output, Record};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The exit code of an agent of which a thread has panicked.
 pub const PANICKED: i32 = 5;
 
-/// How long the last record waits for those before it, and for a reader.
+/// How long the text and the last record each wait for what is before them, and for a reader.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Whatever holds up the last record, the process ends after so many seconds.
@@ -27,6 +28,9 @@ const AT_MOST_SECONDS: u32 = 3;
 
 /// How far the records before the last one are.
 static RECORDS: OnceLock<Progress> = OnceLock::new();
+
+/// Diagnostics before the text.
+static DIAGNOSTICS: OnceLock<Diagnostics> = OnceLock::new();
 
 /// From here on a panic in any thread, or in a task on one, ends the process with [`PANICKED`], after a last record in the `journal`, else on standard output, and its text on standard error.
 pub fn end_on_panic(output: Output, journal: Option<Journal>) {
@@ -38,6 +42,12 @@ pub fn end_on_panic(output: Output, journal: Option<Journal>) {
 pub fn tell_after(records: Progress) {
     // A second agent in one process, which only a test could have, keeps the first one's.
     let _ = RECORDS.set(records);
+}
+
+/// Has the text wait for the lines that wait to be written before it.
+pub fn say_after(lines: Diagnostics) {
+    // As above.
+    let _ = DIAGNOSTICS.set(lines);
 }
 
 fn end(output: Output, journal: Option<&Journal>, clock: Clock, panic: &PanicHookInfo<'_>) {
@@ -58,7 +68,12 @@ fn end(output: Output, journal: Option<&Journal>, clock: Clock, panic: &PanicHoo
     let what = panic.payload_as_str().unwrap_or("no text").to_owned();
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let text = format!("ebb: thread {thread} panicked at {place}: {what}\n");
-    write(io::stderr().as_fd(), text.as_bytes());
+    if thread != LOG_WRITER
+        && let Some(lines) = DIAGNOSTICS.get()
+    {
+        lines.flush(PATIENCE);
+    }
+    write_within(io::stderr().as_fd(), text.as_bytes(), PATIENCE);
     if thread != WRITER
         && let Some(records) = RECORDS.get()
     {
@@ -67,27 +82,8 @@ fn end(output: Output, journal: Option<&Journal>, clock: Clock, panic: &PanicHoo
     let record = Record::Panicked { thread: thread.to_owned(), what, place };
     let entry = Entry::new(clock.time(Boot::now()), record);
     if !journal.is_some_and(|journal| journal.last_word(&entry)) {
-        write(io::stdout().as_fd(), &output.line(&entry));
+        write_within(io::stdout().as_fd(), &output.line(&entry), PATIENCE);
     }
     // SAFETY: _exit takes an integer and does not return. Nothing is unwound and nothing that others hold is waited for.
     unsafe { libc::_exit(PANICKED) };
-}
-
-/// Writes past the locks of the standard library, as long as there is a reader with room.
-fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) {
-    let deadline = Instant::now() + PATIENCE;
-    while !bytes.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        let mut room = [PollFd::new(to, PollFlags::POLLOUT)];
-        if !poll(&mut room, timeout).is_ok_and(|ready| ready > 0) {
-            return;
-        }
-        // No more than a pipe takes without waiting once it has told of room.
-        let (piece, _) = bytes.split_at(bytes.len().min(libc::PIPE_BUF));
-        match nix::unistd::write(to, piece) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-            Err(_) => return,
-        }
-    }
 }

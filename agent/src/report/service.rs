@@ -99,12 +99,12 @@ fn send(inbox: &Receiver<Word>) {
             Word::Alive => sd_notify::notify(&[NotifyState::Watchdog]),
             Word::Stopping { .. } => sd_notify::notify(&[NotifyState::Stopping]),
         };
+        if let Err(error) = result {
+            tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) was not told: {word:?}");
+        }
         if let Word::Stopping { sent } = &word {
             // Whoever said so may have waited long enough.
             let _ = sent.try_send(());
-        }
-        if let Err(error) = result {
-            tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) was not told: {word:?}");
         }
     }
 }

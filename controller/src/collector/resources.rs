@@ -5,6 +5,7 @@ use crate::name;
 use crate::record::resource as record;
 use ebb_kube::{ApiResource, Change, Content, Discovered, Event, Failure, watch};
 use ebb_policy_cluster::{Gone, Resource, Scope, State};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -188,7 +189,8 @@ impl Collector {
     }
 
     pub(crate) fn complain(&self, what: &str) {
-        eprintln!("ebb: controller: {}", name::line(what));
+        // Not by `eprintln`, which panics where nobody reads.
+        let _ = writeln!(std::io::stderr(), "ebb: controller: {}", name::line(what));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What entries of the journal hold, how they are framed, and what becomes of those that find no room.
 use super::*;
+use crate::diagnostics::Diagnostics;
 use crate::job::{Job, Method, Need, Step};
 use crate::record::Done;
 use crate::target::Target;
@@ -216,7 +217,7 @@ fn a_line_of_the_log_is_an_entry_with_its_level_and_place() {
         .with_level(false)
         .with_target(false)
         .without_time()
-        .with_writer(LogLines::new(fake.journal.clone()))
+        .with_writer(LogLines::new(fake.journal.clone(), Diagnostics::default()))
         .finish();
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(error = "no\nsuch file", "the store was not read");

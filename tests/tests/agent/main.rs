@@ -34,6 +34,7 @@ mod swap;
 mod telling;
 mod top;
 mod trouble;
+mod unread;
 
 use ebb_journal::Entry;
 use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};

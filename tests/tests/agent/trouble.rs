@@ -229,6 +229,7 @@ fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
         "ebb-config",
         "ebb-disk",
         "ebb-hook",
+        "ebb-log",
         "ebb-report",
     ];
     for thread in threads {
