@@ -16,6 +16,7 @@ pub mod report;
 pub mod run;
 pub mod sense;
 pub mod state;
+mod stop;
 pub mod store;
 pub mod threads;
 pub mod yaml;

@@ -150,15 +150,14 @@ fn ended(why: &str) -> Record {
 }
 
 impl Served {
-    /// Ends it: clients get what was told last, unless they do not take it in soon. Returns whether its thread has ended.
-    pub(super) fn end(self) -> bool {
+    /// Ends it: clients get what was told last, unless they do not take it in soon.
+    pub(super) fn end(self) {
         let Self { thread, stop, file } = self;
         drop((stop, file));
         let begun = Instant::now();
         while !thread.is_finished() && begun.elapsed() < LAST {
             std::thread::sleep(Duration::from_millis(2));
         }
-        thread.is_finished()
     }
 }
 

@@ -54,7 +54,7 @@ const LAST_LINE: Duration = Duration::from_millis(500);
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed on the way
+  1  failed on the way; told to stop, and not all was written in time (run)
   2  bad input (arguments, configuration, files): nothing was begun
   3  this host does not offer what the command needs
   4  what was compared differs (replay; cgroups audit, tree and enforce)

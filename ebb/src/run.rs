@@ -43,8 +43,8 @@ use tracing_subscriber::EnvFilter;
 /// Incident records kept when only a directory is given.
 const INCIDENTS_KEPT: usize = 100;
 
-/// How long the end waits for records to be written when their queue cannot be closed.
-const LAST_RECORDS: Duration = Duration::from_secs(1);
+/// How long the end waits for records to be written.
+const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// How long the end waits for diagnostics to be written.
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -172,10 +172,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         Some(journal) => Box::new(JournalSink::new(journal, Stream::new(io::stdout()))),
         None => Box::new(Stream::new(io::stdout())),
     };
-    let (queue, drained) = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
+    let queue = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
         .context("cannot start the writer of records")?;
-    let written = queue.progress();
-    last_word::tell_after(written.clone());
+    last_word::tell_after(queue.progress());
     let has_runtime = args.runtime.is_given();
     let metrics = Metrics::new(has_runtime, cluster.is_some());
     if let Some(listener) = listener {
@@ -214,7 +213,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
             arming,
             missing,
             reporter,
-            queue,
+            queue: queue.clone(),
             service,
             reconciler,
             start_reconciler,
@@ -223,11 +222,17 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         .await
         .map_err(Failure::Failed)
     });
-    // Its thread has a way into the queue, too; one that hangs is not waited for.
-    match api.into_iter().all(Served::end) {
-        true => drained.wait(),
-        false => _ = written.wait(LAST_RECORDS),
-    }
+    // Its thread has a word for the queue, too; one that hangs is not waited for.
+    api.into_iter().for_each(Served::end);
+    let result = match (queue.finish(LAST_RECORDS), result) {
+        (Err(unwritten), Ok(())) => {
+            Err(Failure::Failed(anyhow::Error::new(unwritten).context("stopped")))
+        }
+        (Err(unwritten), Err(Failure::Failed(error))) => {
+            Err(Failure::Failed(error.context(unwritten)))
+        }
+        (_, result) => result,
+    };
     diagnostics.flush(LAST_LINES);
     result
 }

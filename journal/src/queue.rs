@@ -9,12 +9,18 @@ use crate::handover::{Handover, Inbox, handover};
 use crate::incident::{Incident, Incidents};
 use std::io::{self, Write};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// All that the writer's thread does, until every [`Queue`] is gone.
 pub type Writing = Box<dyn FnOnce() + Send>;
 
 /// The name of the thread that writes, for whoever starts it.
 pub const WRITER: &str = "ebb-report";
+
+/// What was still not written when whoever ends waited no longer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} records were not written: whoever reads them does not take them in")]
+pub struct Unwritten(u64);
 
 /// Items that may wait.
 const WAITING: usize = 256;
@@ -49,10 +55,6 @@ impl Dropped {
     }
 }
 
-/// Waits for the queue to be written out, once every [`Queue`] is gone.
-#[derive(Debug)]
-pub struct Drained(JoinHandle<()>);
-
 impl Queue {
     /// Has `spawn` start the thread that writes lines to `sink` and incidents to `incidents`.
     ///
@@ -62,10 +64,10 @@ impl Queue {
         sink: impl Write + Send + 'static,
         incidents: Option<Incidents>,
         spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
-    ) -> io::Result<(Self, Drained)> {
+    ) -> io::Result<Self> {
         let (items, inbox) = handover(WAITING);
-        let thread = spawn(Box::new(move || write_out(&inbox, sink, incidents.as_ref())))?;
-        Ok((Self(items), Drained(thread)))
+        spawn(Box::new(move || write_out(&inbox, sink, incidents.as_ref())))?;
+        Ok(Self(items))
     }
 
     /// Queues a record of an episode.
@@ -77,6 +79,15 @@ impl Queue {
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.dropped()
+    }
+
+    /// Waits until what is queued now is written, but no longer than `patience`.
+    ///
+    /// # Errors
+    /// How much is not.
+    pub fn finish(&self, patience: Duration) -> Result<(), Unwritten> {
+        let progress = self.0.progress();
+        if progress.wait(patience) { Ok(()) } else { Err(Unwritten(progress.left())) }
     }
 
     /// How far the writing is.
@@ -95,14 +106,6 @@ impl Write for Queue {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Drained {
-    /// Waits until everything that was queued is written.
-    pub fn wait(self) {
-        // A writer that panicked has nothing left to write.
-        drop(self.0.join());
     }
 }
 
@@ -132,7 +135,6 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, mpsc};
-    use std::time::Duration;
 
     fn spawn(writing: Writing) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().spawn(writing)
@@ -155,21 +157,22 @@ mod tests {
     #[test]
     fn a_stuck_reader_holds_nobody_up_and_what_is_dropped_is_counted() {
         let (let_go, stuck) = mpsc::channel();
-        let (mut queue, drained) = Queue::start(Stuck(stuck), None, spawn).unwrap();
+        let mut queue = Queue::start(Stuck(stuck), None, spawn).unwrap();
         for _ in 0..WAITING * 2 {
             queue.write_all(b"line\n").unwrap();
         }
         // The thread has taken at most one item out.
         assert!(queue.dropped() >= WAITING as u64 - 1);
+        let unwritten = queue.finish(Duration::from_millis(1)).unwrap_err();
+        assert!(unwritten.0 >= WAITING as u64, "nobody is waited for: {unwritten}");
         drop(let_go);
-        drop(queue);
-        drained.wait();
+        queue.finish(Duration::from_secs(60)).unwrap();
     }
 
     #[test]
     fn what_is_dropped_is_told_once_and_only_when_that_finds_room() {
         let (let_go, stuck) = mpsc::channel();
-        let (mut queue, drained) = Queue::start(Stuck(stuck), None, spawn).unwrap();
+        let mut queue = Queue::start(Stuck(stuck), None, spawn).unwrap();
         while queue.dropped() < 10 {
             queue.write_all(b"line\n").unwrap();
         }
@@ -194,8 +197,7 @@ mod tests {
         assert!(told.is_sorted() && last > *told.last().unwrap(), "{told:?}, then {last}");
         assert_eq!(told.first(), Some(&10));
         drop(let_go);
-        drop(queue);
-        drained.wait();
+        queue.finish(Duration::from_secs(60)).unwrap();
     }
 
     /// A file on a disk that is full until it is not.
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_counts_as_dropped_once_something_can() {
         let is_full = Arc::new(AtomicBool::new(true));
-        let (mut queue, drained) = Queue::start(Disk(Arc::clone(&is_full)), None, spawn).unwrap();
+        let mut queue = Queue::start(Disk(Arc::clone(&is_full)), None, spawn).unwrap();
         let mut write = || {
             queue.write_all(b"line\n").unwrap();
             assert!(queue.progress().wait(Duration::from_secs(60)));
@@ -225,7 +227,5 @@ mod tests {
         assert_eq!((write(), write()), (0, 0), "telling of it would fail, too, and for ever");
         is_full.store(false, Ordering::SeqCst);
         assert_eq!(write(), 2);
-        drop(queue);
-        drained.wait();
     }
 }

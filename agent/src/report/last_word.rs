@@ -61,8 +61,7 @@ fn end(output: Output, journal: Option<&Journal>, clock: Clock, panic: &PanicHoo
             std::thread::park();
         }
     }
-    // SAFETY: alarm takes an integer; the signal's default action ends the process, which is what is wanted.
-    unsafe { libc::alarm(AT_MOST_SECONDS) };
+    crate::stop::end_within(AT_MOST_SECONDS, PANICKED);
     let current = std::thread::current();
     let thread = current.name().unwrap_or("without a name");
     let what = panic.payload_as_str().unwrap_or("no text").to_owned();

@@ -3,8 +3,13 @@
 use super::Agent;
 use crate::clock::Boot;
 use crate::store::{ImageStore, Memory, Remembered};
+use anyhow::{Result, ensure};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end waits for what is remembered to be written.
+const LAST_WRITE: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
@@ -42,11 +47,17 @@ impl Agent {
         }
     }
 
-    /// Writes what is known, and waits for that: the agent ends.
-    pub(super) fn remember_last(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
+    /// Writes what is known, and waits for that, but not for ever: the agent ends.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub(super) fn remember_last(&mut self) -> Result<()> {
+        let Some(memory) = self.memory.take() else { return Ok(()) };
         let evicted = self.state.pods().evicted().clone();
         let pods = self.cluster.as_ref().map(|cluster| cluster.pods().clone());
-        memory.finish(Remembered { images: self.decisions.history.images.clone(), evicted, pods });
+        let images = self.decisions.history.images.clone();
+        let is_written = memory.finish(Remembered { images, evicted, pods }, LAST_WRITE);
+        ensure!(is_written, "what is remembered of images and of pods was not written in time");
+        Ok(())
     }
 }

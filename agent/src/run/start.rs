@@ -44,7 +44,7 @@ struct Readers {
 /// Runs until told to stop.
 ///
 /// # Errors
-/// What makes it impossible to begin: the node cannot be read, or no thread can be made. Once begun, it ends only when told to.
+/// What makes it impossible to begin: the node cannot be read, or no thread can be made. Once begun, it ends only when told to; then, that something was not done in time.
 pub async fn run(mut setup: Setup) -> Result<()> {
     let (results, inbox) = mpsc::channel(WAITING_RESULTS);
     let actor = |mode| {
@@ -127,8 +127,7 @@ pub async fn run(mut setup: Setup) -> Result<()> {
     agent.release_all(&janitor, "an earlier run left it throttled or frozen: released");
     agent.until_told_to_stop(wakers).await;
     agent.release_all(&janitor, "released: no longer throttled or frozen");
-    agent.remember_last();
-    Ok(())
+    agent.remember_last().context("stopped")
 }
 
 impl Agent {

@@ -131,6 +131,7 @@ impl Wakers {
                 None
             }
         };
+        crate::stop::limit().context("cannot receive signals")?;
         let on = |kind| signal(kind).context("cannot receive signals");
         Ok(Self {
             inboxes,

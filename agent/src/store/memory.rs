@@ -7,9 +7,9 @@ use crate::cluster::NodePods;
 use crate::pods::Evicted;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// "Last in use" moves with every look while an image is in use; this much of it is not worth a write.
 const WORTH_A_WRITE: u64 = 60_000;
@@ -42,8 +42,8 @@ pub struct Remembered {
 /// Keeps a store up to date from a thread of its own.
 #[derive(Debug)]
 pub struct Memory {
-    saves: Option<SyncSender<Keep>>,
-    thread: Option<JoinHandle<()>>,
+    saves: SyncSender<Keep>,
+    thread: JoinHandle<()>,
     images: Arc<Records>,
     evicted: Evicted,
     pods: NodePods,
@@ -69,7 +69,7 @@ impl Memory {
         })?;
         let Remembered { images, evicted, pods } = saved;
         let (images, pods) = (images.unwrap_or_default(), pods.unwrap_or_default());
-        Ok(Self { saves: Some(saves), thread: Some(thread), images, evicted, pods })
+        Ok(Self { saves, thread, images, evicted, pods })
     }
 
     /// Hands over `records` when they differ enough from what was handed over last, and the thread has kept up.
@@ -104,24 +104,50 @@ impl Memory {
 
     /// Whether the thread has taken it.
     fn hand_over(&self, keep: Keep) -> bool {
-        self.saves.as_ref().is_some_and(|saves| saves.try_send(keep).is_ok())
+        self.saves.try_send(keep).is_ok()
     }
 
-    /// Writes what is known and waits for that: the agent ends.
-    pub fn finish(mut self, last: Remembered) {
-        if let Some(saves) = self.saves.take() {
-            let evicted = (self.evicted != last.evicted).then_some(Keep::Evicted(last.evicted));
-            let images = last.images.map(Keep::Images);
-            let pods = last.pods.filter(|pods| *pods != self.pods).map(Keep::Pods);
-            for keep in evicted.into_iter().chain(images).chain(pods) {
-                // It fails only when the thread has died, which has been said.
-                let _ = saves.send(keep);
-            }
+    /// Writes what is known and waits for that, but no longer than `patience`: the agent ends. Returns whether the thread came to its end, whatever came of writing.
+    #[must_use]
+    pub fn finish(self, last: Remembered, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let Self { saves, thread, images: _, evicted, pods } = self;
+        let evicted = (evicted != last.evicted).then_some(Keep::Evicted(last.evicted));
+        let images = last.images.map(Keep::Images);
+        let pods = last.pods.filter(|last| *last != pods).map(Keep::Pods);
+        let mut all = evicted.into_iter().chain(images).chain(pods);
+        if !all.all(|keep| send_before(deadline, &saves, keep)) {
+            return false;
         }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        drop(saves);
+        let is_over = || thread.is_finished();
+        is_so_before(deadline, is_over)
     }
+}
+
+/// Hands it over before `deadline`, or not at all; returns whether it did.
+fn send_before(deadline: Instant, saves: &SyncSender<Keep>, keep: Keep) -> bool {
+    let mut left = Some(keep);
+    is_so_before(deadline, || {
+        let Some(keep) = left.take() else { return true };
+        match saves.try_send(keep) {
+            Err(TrySendError::Full(keep)) => left = Some(keep),
+            // The thread has died, which has been said.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+        left.is_none()
+    })
+}
+
+/// Asks again and again whether it is so, until it is or `deadline` has come.
+fn is_so_before(deadline: Instant, mut is_so: impl FnMut() -> bool) -> bool {
+    while !is_so() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// What was handed over and is not on disk yet, of each kind the latest.
@@ -239,11 +265,26 @@ mod tests {
         let pod = NodePod { problems: Vec::new(), ..pod };
         let pods: NodePods = [("u2".to_owned(), pod.into())].into();
         let last = Remembered { images: Some(Arc::new(images)), evicted, pods: Some(pods) };
-        memory.finish(last.clone());
+        assert!(memory.finish(last.clone(), Duration::from_secs(60)));
         let store = ImageStore::open(dir.path()).unwrap();
         assert_eq!(store.load(Time(9)).unwrap().map(Arc::new), last.images);
         assert_eq!(store.load_evicted().unwrap(), last.evicted);
         assert_eq!(Some(store.load_pods().unwrap()), last.pods);
+    }
+
+    /// Opening a pipe that nobody writes to waits for ever, as a file on a mount that hangs does.
+    #[test]
+    fn a_directory_that_hangs_does_not_keep_the_agent_from_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&dir.path().join("images.redb.attempts"), mode).unwrap();
+        let mut memory = Memory::start(dir.path().to_owned(), Remembered::default()).unwrap();
+        memory.note(&Arc::new(records(&[("a", record(1, None))])));
+        let images = Some(Arc::new(records(&[("a", record(1, Some(7)))])));
+        let last = Remembered { images, ..Remembered::default() };
+        let begun = Instant::now();
+        assert!(!memory.finish(last, Duration::from_millis(20)));
+        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 
     /// The disk may be full, which an eviction is to change.

@@ -1,12 +1,22 @@
-//! The whole agent when nobody reads what it writes, or it cannot be written: it lives and acts.
+//! The whole agent when nobody reads what it writes, or it cannot be written: it lives, acts, and ends when it is told to.
 
-use crate::{CONFIG, config, ebb, start_as};
-use ebb_tests::fake_node::{FakeCgroup, FakeNode, wait_for};
+use crate::lab::{self, Lab};
+use crate::trouble::{is_in_open, make_hang};
+use crate::{CONFIG, arguments, config, ebb, start, start_as};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, PATIENCE, wait_for};
+use ebb_tests::runtime::Flavour;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Within which an agent has ended whatever hangs: less than whoever stops it allows, here 15 s as the DaemonSet has it.
+const STOPPED_WITHIN: Duration = Duration::from_secs(15);
 
 /// A meminfo that does not say what is available.
 const UNREADABLE: &str = "MemFree: 1024 kB\n";
@@ -27,6 +37,52 @@ fn warns_and_is_short(node: &FakeNode, hog: &FakeCgroup) {
     node.gives_back_when_killed(hog, 1500);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
+}
+
+/// An agent whose streams say nothing, once it is ready.
+struct Silent(Child);
+
+impl Silent {
+    fn start(mut command: Command) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = dir.path().join("notify");
+        let ready = UnixDatagram::bind(&manager).unwrap();
+        ready.set_read_timeout(Some(PATIENCE)).unwrap();
+        let agent = Self(command.env("NOTIFY_SOCKET", &manager).spawn().unwrap());
+        ready.recv(&mut [0; 256]).unwrap();
+        agent
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// How it ends, and how long that takes.
+    fn ends(&mut self) -> (ExitStatus, Duration) {
+        let begun = Instant::now();
+        let mut ended = None;
+        wait_for("the end", || {
+            ended = self.0.try_wait().unwrap();
+            ended.is_some()
+        });
+        (ended.unwrap(), begun.elapsed())
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Already ended when the test has stopped it.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// ebb that enforces on `node`, for a test that has its streams.
+fn enforcing(node: &FakeNode, config: &Path) -> Command {
+    let mut command = ebb();
+    arguments(&mut command, node, config).args(["--output", "json", "--enforce", "--state"]);
+    command.arg(node.state());
+    command
 }
 
 fn acts_though_it_warns_to(stderr: impl Into<Stdio>) {
@@ -93,4 +149,110 @@ fn a_warning_right_before_the_end_is_written() {
     start_as(command, &node, config.path(), &["--enforce"]).stop();
     let said = std::fs::read_to_string(stderr.path()).unwrap();
     assert!(said.contains("was not told: Stopping"), "{said}");
+}
+
+#[test]
+fn an_agent_whose_streams_nobody_reads_kills_ends_in_time_and_leaves_the_node_to_the_next() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    node.set_available(120);
+    let (reader, writer) = full_pipe();
+    let mut command = enforcing(&node, config.path());
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let mut agent = Silent::start(command);
+    warns_and_is_short(&node, &hog);
+    agent.signal(Signal::SIGTERM);
+    let (ended, took) = agent.ends();
+    assert_eq!(ended.code(), Some(1), "records are lost: {ended:?}");
+    assert!(took < STOPPED_WITHIN, "{took:?}");
+    start(&node, config.path(), &["--enforce"]).stop();
+    drop(reader);
+}
+
+#[test]
+fn what_was_lost_at_the_end_is_said_where_somebody_reads() {
+    let node = FakeNode::new();
+    let config = config(CONFIG);
+    let (reader, writer) = full_pipe();
+    let stderr = tempfile::NamedTempFile::new().unwrap();
+    let mut command = enforcing(&node, config.path());
+    command.stdout(writer).stderr(stderr.reopen().unwrap());
+    let mut agent = Silent::start(command);
+    agent.signal(Signal::SIGINT);
+    assert_eq!(agent.ends().0.code(), Some(1));
+    let said = std::fs::read_to_string(stderr.path()).unwrap();
+    assert!(said.contains("ebb: stopped: ") && said.contains("records were not written"), "{said}");
+    drop(reader);
+}
+
+/// An agent of which the loop hangs, as on a file of a mount that does.
+fn hangs_in_its_loop(
+    node: &mut FakeNode,
+    config: &Path,
+    stderr: &tempfile::NamedTempFile,
+) -> Silent {
+    // So near that workloads are read every few milliseconds.
+    node.set_available(120);
+    let mut command = enforcing(node, config);
+    command.stdout(Stdio::null()).stderr(stderr.reopen().unwrap());
+    let agent = Silent::start(command);
+    let pipe = node.add("apps/trap", 1).path.join("memory.current");
+    make_hang(&pipe);
+    wait_for("the loop to open it", || is_in_open(agent.0.id(), &pipe));
+    agent
+}
+
+#[test]
+fn a_loop_that_hangs_does_not_keep_ebb_from_its_end() {
+    let (mut node, config) = (FakeNode::new(), config(CONFIG));
+    let stderr = tempfile::NamedTempFile::new().unwrap();
+    let mut agent = hangs_in_its_loop(&mut node, config.path(), &stderr);
+    agent.signal(Signal::SIGTERM);
+    let (ended, took) = agent.ends();
+    assert_eq!(ended.code(), Some(1), "{ended:?}");
+    assert!(took < STOPPED_WITHIN, "{took:?}");
+    let said = std::fs::read_to_string(stderr.path()).unwrap();
+    assert!(said.contains("its end took too long"), "{said}");
+}
+
+#[test]
+fn who_tells_it_a_second_time_waits_no_longer() {
+    let (mut node, config) = (FakeNode::new(), config(CONFIG));
+    let stderr = tempfile::NamedTempFile::new().unwrap();
+    let mut agent = hangs_in_its_loop(&mut node, config.path(), &stderr);
+    agent.signal(Signal::SIGTERM);
+    // Two of the same that come at once are one.
+    agent.signal(Signal::SIGINT);
+    let (ended, _) = agent.ends();
+    assert_eq!(ended.code(), Some(1), "{ended:?}");
+    let said = std::fs::read_to_string(stderr.path()).unwrap();
+    assert!(said.contains("told to stop a second time"), "it did not wait for the first: {said}");
+}
+
+#[test]
+fn a_state_directory_that_hangs_does_not_keep_ebb_from_its_end() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    lab.pod("web", &image, 100);
+    let config = config(lab::CONFIG);
+    let mut agent = lab.start(config.path(), &["--enforce"]);
+    agent.wait("inventory");
+    // Written once the inventory was taken in.
+    wait_for("what is remembered", || lab.dir("state").join("images.redb").exists());
+    let in_use = lab.dir("state").join("images.redb.attempts");
+    wait_for("it to be closed", || !in_use.exists());
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&in_use, mode).unwrap();
+    agent.signal(Signal::SIGTERM);
+    let mut ended = None;
+    let begun = Instant::now();
+    wait_for("the end", || {
+        ended = agent.child.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().code(), Some(1));
+    assert!(begun.elapsed() < STOPPED_WITHIN, "{:?}", begun.elapsed());
+    std::fs::remove_file(&in_use).unwrap();
+    lab.start(config.path(), &["--enforce"]).stop();
 }
