@@ -29,7 +29,7 @@ use ebb_journal::diagnostics::{Diagnostics, LOG_WRITER};
 use ebb_journal::incident::Incidents;
 use ebb_journal::journald::{Entries, Journal, JournalSink, LogLines, Now};
 use ebb_journal::metrics::Metrics;
-use ebb_journal::queue::{Queue, WRITER};
+use ebb_journal::queue::Queue;
 use ebb_journal::stream::Stream;
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,8 +172,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         Some(journal) => Box::new(JournalSink::new(journal, Stream::new(io::stdout()))),
         None => Box::new(Stream::new(io::stdout())),
     };
-    let queue = Queue::start(sink, incidents, |writing| threads::spawn(WRITER, writing))
-        .context("cannot start the writer of records")?;
+    let queue = Queue::start(sink, incidents, threads::spawn)
+        .context("cannot start the writers of records")?;
     last_word::tell_after(queue.progress());
     let has_runtime = args.runtime.is_given();
     let metrics = Metrics::new(has_runtime, cluster.is_some());

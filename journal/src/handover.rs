@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// The side of whoever hands over; cheap to clone.
@@ -70,6 +70,11 @@ impl<T> Inbox<T> {
     /// The next; `None` once there is nobody left who could hand anything over.
     pub(crate) fn next(&self) -> Option<T> {
         self.items.recv().ok()
+    }
+
+    /// The next, waited for no longer than `patience`.
+    pub(crate) fn next_within(&self, patience: Duration) -> Result<T, RecvTimeoutError> {
+        self.items.recv_timeout(patience)
     }
 
     /// Says that one is dealt with.

@@ -75,6 +75,18 @@ pub struct Incident {
     pub timeline: Vec<Moment>,
 }
 
+impl Incident {
+    /// What it is called by its file and by the journal.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let about = match (self.signal, &self.memory_pressure) {
+            (Some(signal), _) => About::Signal(signal),
+            (None, cgroup) => About::MemoryPressure(cgroup.clone().unwrap_or_default()),
+        };
+        name(&about, self.crossed_at)
+    }
+}
+
 /// What an episode is called by its file and by the journal: `crossed_at` (milliseconds since the Unix epoch) and what it is about.
 #[must_use]
 pub fn name(about: &About, crossed_at: u64) -> String {
@@ -111,11 +123,7 @@ impl Incidents {
     /// # Errors
     /// When it cannot be written; then nothing of it is left.
     pub fn store(&self, incident: &Incident) -> io::Result<PathBuf> {
-        let about = match (incident.signal, &incident.memory_pressure) {
-            (Some(signal), _) => About::Signal(signal),
-            (None, cgroup) => About::MemoryPressure(cgroup.clone().unwrap_or_default()),
-        };
-        let path = self.dir.join(format!("{}.json", name(&about, incident.crossed_at)));
+        let path = self.dir.join(format!("{}.json", incident.name()));
         let partial = path.with_extension("partial");
         let text = serde_json::to_vec_pretty(incident)?;
         fs::write(&partial, text)
@@ -141,10 +149,10 @@ impl Incidents {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn incident(crossed_at: u64) -> Incident {
+    pub(crate) fn incident(crossed_at: u64) -> Incident {
         Incident {
             schema_version: SCHEMA_VERSION,
             ebb_version: "0".into(),

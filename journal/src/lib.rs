@@ -8,7 +8,7 @@
 //!                                    └─► …         what other crates make of them, as `ebb-api`'s answers to local clients
 //! ```
 //! [`record`] is what there is to say, and [`sink`] the shape of whoever passes it on; each sink is a translation that knows nothing of its own.
-//! [`queue`] keeps a slow reader from holding anybody up, and counts what it had to drop; [`diagnostics`] does so for what the program says of itself. [`incident`] is the file that is kept of an episode of pressure.
+//! [`queue`] keeps a slow reader from holding anybody up, and counts what it had to drop; [`diagnostics`] does so for what the program says of itself. [`incident`] is the file that is kept of an episode of pressure, and [`storing`] how it gets there.
 //! Elsewhere: what happened is found out by the agent, which makes the records; nothing here reads or changes the node.
 
 pub mod cgroups;
@@ -32,6 +32,7 @@ mod refusal;
 mod removal;
 mod severity;
 pub mod sink;
+pub mod storing;
 pub mod stream;
 mod subject;
 mod target;

@@ -20,6 +20,8 @@ pub enum Part {
     Filesystems,
     /// The hook before an eviction.
     Hook,
+    /// Incident records.
+    Incidents,
     /// The events of the kernel.
     KernelEvents,
     /// The API on the node's socket.
@@ -42,7 +44,7 @@ pub enum Part {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Actors,
         Self::ApiServer,
         Self::Cgroups,
@@ -50,6 +52,7 @@ impl Part {
         Self::Descriptors,
         Self::Filesystems,
         Self::Hook,
+        Self::Incidents,
         Self::KernelEvents,
         Self::LocalApi,
         Self::Loop,
@@ -72,6 +75,7 @@ impl Part {
             Self::Descriptors => "descriptors",
             Self::Filesystems => "filesystems",
             Self::Hook => "hook",
+            Self::Incidents => "incidents",
             Self::KernelEvents => "kernelEvents",
             Self::LocalApi => "localApi",
             Self::Loop => "loop",

@@ -1,48 +1,50 @@
-//! A writer that never waits: lines and records are queued, and a thread of their own writes them.
+//! What never waits: records are queued, and threads of their own write lines and store incidents.
 //!
-//! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision.
+//! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision, nor one the other.
 //! The queue is bounded: what does not fit is dropped and counted.
 
 pub use crate::handover::Progress;
 
 use crate::handover::{Handover, Inbox, handover};
 use crate::incident::{Incident, Incidents};
+use crate::storing::{STORER, Storer, Storing};
 use std::io::{self, Write};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// All that the writer's thread does, until every [`Queue`] is gone.
+/// All that such a thread does, until every [`Queue`] is gone.
 pub type Writing = Box<dyn FnOnce() + Send>;
 
-/// The name of the thread that writes, for whoever starts it.
+/// The name of the thread that writes lines, for whoever starts it.
 pub const WRITER: &str = "ebb-report";
 
 /// What was still not written when whoever ends waited no longer.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} records were not written: whoever reads them does not take them in")]
-pub struct Unwritten(u64);
-
-/// Items that may wait.
-const WAITING: usize = 256;
-
-#[derive(Debug)]
-enum Item {
-    Line(Vec<u8>),
-    Incident(Box<Incident>),
+#[error("{}", self.words())]
+pub struct Unwritten {
+    records: u64,
+    incidents: u64,
 }
+
+/// Lines that may wait.
+const WAITING: usize = 256;
 
 /// The way into the queue; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Queue(Handover<Item>);
+pub struct Queue {
+    lines: Handover<Vec<u8>>,
+    /// `None` where nobody wants them.
+    incidents: Option<Storer>,
+}
 
-/// What was told of items that were dropped.
+/// What was told of lines that were dropped.
 #[derive(Debug, Default)]
 pub struct Dropped {
     told: u64,
 }
 
 impl Dropped {
-    /// Has told how many items were dropped since that was last told, if any were; what `tell` puts into a queue that is still full does not count as told.
+    /// Has told how many lines were dropped since that was last told, if any were; what `tell` puts into a queue that is still full does not count as told.
     pub fn tell(&mut self, queue: &Queue, tell: impl FnOnce(u64)) {
         let dropped = queue.dropped();
         if dropped == self.told {
@@ -56,51 +58,76 @@ impl Dropped {
 }
 
 impl Queue {
-    /// Has `spawn` start the thread that writes lines to `sink` and incidents to `incidents`.
+    /// Has `spawn` start the thread that writes lines to `sink`, and the one that stores incidents in `incidents`, by their names.
     ///
     /// # Errors
     /// When no thread can be made.
     pub fn start(
         sink: impl Write + Send + 'static,
         incidents: Option<Incidents>,
-        spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
+        mut spawn: impl FnMut(&'static str, Writing) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Self> {
-        let (items, inbox) = handover(WAITING);
-        spawn(Box::new(move || write_out(&inbox, sink, incidents.as_ref())))?;
-        Ok(Self(items))
+        let (lines, inbox) = handover(WAITING);
+        spawn(WRITER, Box::new(move || write_out(&inbox, sink)))?;
+        let incidents = incidents.map(|dir| {
+            let store = move |incident: &Incident| dir.store(incident).map(drop);
+            Storer::start(Box::new(store), |storing| spawn(STORER, storing))
+        });
+        Ok(Self { lines, incidents: incidents.transpose()? })
     }
 
     /// Queues a record of an episode.
     pub fn store(&self, incident: Incident) {
-        self.0.put(Item::Incident(Box::new(incident)));
+        if let Some(storer) = &self.incidents {
+            storer.store(incident);
+        }
     }
 
-    /// How many items did not fit so far, or could not be written, which counts once something can be written again.
+    /// How storing these goes; `None` where that cannot be told now, or nobody wants them.
+    #[must_use]
+    pub fn storing(&self) -> Option<Storing> {
+        self.incidents.as_ref()?.storing()
+    }
+
+    /// How many lines did not fit so far, or could not be written, which counts once something can be written again.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.dropped()
+        self.lines.dropped()
     }
 
-    /// Waits until what is queued now is written, but no longer than `patience`.
+    /// Waits until what is queued now is written, and incidents are stored or lost, but no longer than `patience`: the process ends.
     ///
     /// # Errors
     /// How much is not.
     pub fn finish(&self, patience: Duration) -> Result<(), Unwritten> {
-        let progress = self.0.progress();
-        if progress.wait(patience) { Ok(()) } else { Err(Unwritten(progress.left())) }
+        let deadline = Instant::now() + patience;
+        let lost = self.incidents.as_ref().map(Storer::lost);
+        self.incidents.iter().for_each(Storer::last);
+        let left = |progress: Progress| {
+            progress.wait(deadline.saturating_duration_since(Instant::now()));
+            progress.left()
+        };
+        let records = left(self.lines.progress());
+        let incidents = self.incidents.as_ref().map(|storer| {
+            // What says that the process ends is none.
+            let waiting = left(storer.progress()).saturating_sub(1);
+            waiting + storer.lost() - lost.unwrap_or_default()
+        });
+        let unwritten = Unwritten { records, incidents: incidents.unwrap_or_default() };
+        if unwritten.is_nothing() { Ok(()) } else { Err(unwritten) }
     }
 
-    /// How far the writing is.
+    /// How far the writing of lines is.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.0.progress()
+        self.lines.progress()
     }
 }
 
 impl Write for Queue {
-    /// Takes the whole buffer as one item, so callers write whole lines.
+    /// Takes the whole buffer as one line, so callers write whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.put(Item::Line(line.to_vec()));
+        self.lines.put(line.to_vec());
         Ok(line.len())
     }
 
@@ -109,22 +136,30 @@ impl Write for Queue {
     }
 }
 
-fn write_out(inbox: &Inbox<Item>, mut sink: impl Write, incidents: Option<&Incidents>) {
+impl Unwritten {
+    fn is_nothing(&self) -> bool {
+        let Self { records, incidents } = self;
+        *records == 0 && *incidents == 0
+    }
+
+    fn words(&self) -> String {
+        let all = [
+            (self.records, "records were not written: whoever reads them does not take them in"),
+            (self.incidents, "incident records were not stored"),
+        ];
+        let said = all.iter().filter(|(count, _)| *count > 0);
+        said.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn write_out(inbox: &Inbox<Vec<u8>>, mut sink: impl Write) {
     let mut unwritten = 0;
-    while let Some(item) = inbox.next() {
-        match item {
-            Item::Line(line) => match sink.write_all(&line).and_then(|()| sink.flush()) {
-                // Before that nobody could be told.
-                Ok(()) => inbox.drop_more(std::mem::take(&mut unwritten)),
-                // A reader that has gone away, and a disk that is full, do not concern the agent.
-                Err(_) => unwritten += 1,
-            },
-            Item::Incident(incident) => {
-                let stored = incidents.map(|dir| dir.store(&incident));
-                if let Some(Err(error)) = stored {
-                    tracing::warn!(%error, "an incident record could not be stored");
-                }
-            }
+    while let Some(line) = inbox.next() {
+        match sink.write_all(&line).and_then(|()| sink.flush()) {
+            // Before that nobody could be told.
+            Ok(()) => inbox.drop_more(std::mem::take(&mut unwritten)),
+            // A reader that has gone away, and a disk that is full, do not concern the agent.
+            Err(_) => unwritten += 1,
         }
         inbox.has_done();
     }
@@ -136,7 +171,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, mpsc};
 
-    fn spawn(writing: Writing) -> io::Result<JoinHandle<()>> {
+    fn spawn(_: &'static str, writing: Writing) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().spawn(writing)
     }
 
@@ -164,7 +199,7 @@ mod tests {
         // The thread has taken at most one item out.
         assert!(queue.dropped() >= WAITING as u64 - 1);
         let unwritten = queue.finish(Duration::from_millis(1)).unwrap_err();
-        assert!(unwritten.0 >= WAITING as u64, "nobody is waited for: {unwritten}");
+        assert!(unwritten.records >= WAITING as u64, "nobody is waited for: {unwritten}");
         drop(let_go);
         queue.finish(Duration::from_secs(60)).unwrap();
     }

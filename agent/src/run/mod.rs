@@ -52,6 +52,7 @@ use crate::state::NodeState;
 use crate::store::Memory;
 use cluster::ClusterWatch;
 use ebb_journal::queue::{Dropped, Queue};
+use ebb_journal::storing::Storing;
 use ebb_journal::{InForce, Part, Record, Worded};
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Millis};
@@ -119,6 +120,8 @@ struct Told {
     not_held: usize,
     /// How many records were dropped.
     dropped: Dropped,
+    /// How storing incidents goes.
+    storing: Storing,
 }
 
 /// The reconciler of cgroups; none runs where the configuration has it off.
@@ -334,8 +337,26 @@ impl Agent {
         self.told.dropped.tell(&self.queue, |records| reporter.tell(Record::Dropped { records }));
     }
 
+    /// Says when incident records cannot be stored, and when some are lost.
+    fn tell_of_unstored_incidents(&mut self) {
+        let Some(now) = self.queue.storing() else { return };
+        let before = std::mem::replace(&mut self.told.storing, now.clone());
+        if now.lost > before.lost {
+            let more = now.lost - before.lost;
+            if let Some(metrics) = self.reporter.metrics() {
+                metrics.lose_incidents(more);
+            }
+            let what = format!("{more} incident records could not be stored and are lost");
+            self.reporter.tell_degraded(Part::Incidents, what);
+        }
+        if let Some(what) = now.trouble.filter(|what| before.trouble.as_ref() != Some(what)) {
+            self.reporter.tell_degraded(Part::Incidents, what);
+        }
+    }
+
     fn on_tick(&mut self) {
         self.tell_of_dropped_records();
+        self.tell_of_unstored_incidents();
         self.look_for_losses();
         self.look_for_a_stuck_configuration();
         self.look_for_a_stuck_hook(Boot::now());

@@ -65,6 +65,7 @@ pub struct Metrics {
     oom_kills: [Counter; LIMITS.len()],
     lost: [Counter; LOSSES.len()],
     dropped: Counter,
+    incidents_lost: Counter,
     removed: [Counter; KINDS.len()],
     expected_bytes: Counter,
     freed_bytes: Counter,
@@ -166,6 +167,11 @@ impl Metrics {
     /// Where thresholds stood at `at`: all that are in force, of which only those on signals that `is_judged` says were judged.
     pub fn judge(&self, at: Time, decided: &[ThresholdStatus], is_judged: impl Fn(Signal) -> bool) {
         threshold::judge(&self.thresholds, at, decided, is_judged);
+    }
+
+    /// So many incident records more are lost.
+    pub fn lose_incidents(&self, more: u64) {
+        self.incidents_lost.add(more);
     }
 
     /// Takes in a record.

@@ -104,6 +104,11 @@ impl Metrics {
                 "Records that whoever reads them did not keep up with.",
                 &self.dropped,
             ),
+            (
+                "incidents_lost",
+                "Incident records that could not be stored and are lost.",
+                &self.incidents_lost,
+            ),
         ] {
             header(&mut out, name, "counter", help);
             // Writing into a String cannot fail, here and below.

@@ -211,6 +211,8 @@ fn panicking(thread: &str) -> Output {
         .arg(node.cgroups())
         .arg("--state")
         .arg(node.state())
+        .arg("--incidents")
+        .arg(node.state())
         .arg("--config")
         .arg(config.path())
         .env("EBB_TEST_PANIC", thread)
@@ -229,6 +231,7 @@ fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
         "ebb-config",
         "ebb-disk",
         "ebb-hook",
+        "ebb-incidents",
         "ebb-log",
         "ebb-report",
     ];

@@ -256,3 +256,29 @@ fn a_state_directory_that_hangs_does_not_keep_ebb_from_its_end() {
     std::fs::remove_file(&in_use).unwrap();
     lab.start(config.path(), &["--enforce"]).stop();
 }
+
+/// The directory is no directory for a while, as one on a disk that is full takes nothing in: root may write to any other.
+#[test]
+fn an_incident_that_cannot_be_stored_is_told_and_stored_once_it_can_be() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let config = config(CONFIG);
+    let dir = tempfile::tempdir().unwrap();
+    let incidents = dir.path().join("incidents");
+    let at = incidents.to_str().unwrap();
+    let mut agent = start(&node, config.path(), &["--enforce", "--incidents", at]);
+    std::fs::remove_dir(&incidents).unwrap();
+    std::fs::write(&incidents, "no directory").unwrap();
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    let told = agent.wait("degraded");
+    assert_eq!(told["part"], "incidents", "{told}");
+    assert!(told["what"].as_str().unwrap().contains("memory.available is not stored: "), "{told}");
+    std::fs::remove_file(&incidents).unwrap();
+    std::fs::create_dir(&incidents).unwrap();
+    wait_for("the record", || {
+        let mut files = std::fs::read_dir(&incidents).unwrap().flatten();
+        files.any(|file| file.file_name().to_string_lossy().ends_with(".json"))
+    });
+    agent.stop();
+}

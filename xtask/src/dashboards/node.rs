@@ -311,6 +311,10 @@ const TROUBLE: Row = Row {
                     "sum(increase(ebb_records_dropped_total{node=~\"$node\"}[$__interval]))",
                     "records",
                 ),
+                (
+                    "sum(increase(ebb_incidents_lost_total{node=~\"$node\"}[$__interval]))",
+                    "incident records",
+                ),
             ],
         },
     ],
