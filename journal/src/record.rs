@@ -48,6 +48,21 @@ pub struct Moment {
     pub detail: Option<String>,
 }
 
+impl Moment {
+    /// What stands in a timeline for `count` others of which it has no more.
+    #[must_use]
+    pub fn left_out(count: u64, of: &str, after_ms: f64) -> Self {
+        Self { what: format!("and {count} more: {of}").into(), after_ms, detail: None }
+    }
+
+    /// How many times it happened: more than once where it stands for others.
+    #[must_use]
+    pub fn times(&self) -> u64 {
+        let more = self.what.strip_prefix("and ").and_then(|rest| rest.split_once(" more: "));
+        more.and_then(|(count, _)| count.parse().ok()).unwrap_or(1)
+    }
+}
+
 /// Whose limit the kernel's OOM killer acted for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]

@@ -1,8 +1,9 @@
 //! One stretch of pressure, from the crossing of a threshold until the signal has stayed above it: what is told about it, and what is stored.
 
+use super::timeline::{Kind, Timeline};
 use crate::clock::{Boot, Clock};
 use ebb_journal::incident::{About, DECISIONS, Decision, Incident, SCHEMA_VERSION};
-use ebb_journal::{Moment, ms};
+use ebb_journal::{Moment, OomConstraint, ms};
 use std::time::Duration;
 
 /// How long a signal must stay above its threshold for the episode to be over: right after a kill it swings.
@@ -11,12 +12,6 @@ pub(super) const CALM_AFTER: Duration = Duration::from_millis(250);
 /// How long the end of an episode waits for what it has caused to be told: results of jobs, and the ends of its victims.
 pub(super) const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
-/// Moments kept of one episode.
-const MOMENTS: usize = 256;
-
-/// Of those, how many there may be for the signal's swinging about its threshold to be told: room is left for what was decided and how it ended.
-const SWINGS: usize = MOMENTS / 2;
-
 /// An episode that is going on.
 #[derive(Debug)]
 pub(super) struct Episode {
@@ -24,7 +19,7 @@ pub(super) struct Episode {
     pub(super) decisions: Vec<Decision>,
     /// Since when the signal is above its threshold again.
     back: Option<Boot>,
-    moments: Vec<Moment>,
+    timeline: Timeline,
     words: &'static Words,
 }
 
@@ -56,28 +51,29 @@ impl Episode {
     }
 
     fn in_words(crossed: Boot, words: &'static Words) -> Self {
-        let (decisions, moments) = (Vec::new(), Vec::new());
-        let mut episode = Self { crossed, decisions, back: None, moments, words };
+        let (decisions, timeline) = (Vec::new(), Timeline::default());
+        let mut episode = Self { crossed, decisions, back: None, timeline, words };
         episode.note(words.begun, crossed, None);
         episode
     }
 
-    /// Adds a moment to the timeline.
+    /// Adds a moment of ebb's own to the timeline.
     pub(super) fn note(&mut self, what: &'static str, at: Boot, detail: Option<String>) {
-        if self.moments.len() < MOMENTS {
-            self.moments.push(Moment {
-                what: what.into(),
-                after_ms: ms(at.since(self.crossed)),
-                detail,
-            });
-        }
+        self.add(Kind::of(what), what, at, detail);
+    }
+
+    /// Adds that the kernel's OOM killer has killed somebody, for whose limit.
+    pub(super) fn note_oom_kill(&mut self, limit: &OomConstraint, at: Boot, who: String) {
+        self.add(Kind::of_oom_kill(limit), "killed by the kernel's OOM killer", at, Some(who));
     }
 
     /// Adds that the signal went to the other side of its threshold.
     fn swing(&mut self, what: &'static str, at: Boot, available: &str) {
-        if self.moments.len() < SWINGS {
-            self.note(what, at, Some(available.to_owned()));
-        }
+        self.add(Kind::Swing, what, at, Some(available.to_owned()));
+    }
+
+    fn add(&mut self, kind: Kind, what: &'static str, at: Boot, detail: Option<String>) {
+        self.timeline.add(kind, Moment { what: what.into(), after_ms: self.after_ms(at), detail });
     }
 
     /// Keeps a decision for the incident record.
@@ -145,14 +141,13 @@ impl Episode {
             crossed_at: clock.unix_ms(self.crossed),
             config: config.to_owned(),
             decisions,
-            timeline: self.timeline().to_vec(),
+            timeline: self.timeline(),
         })
     }
 
     /// Everything that happened, in order.
-    pub(super) fn timeline(&mut self) -> &[Moment] {
-        self.moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
-        &self.moments
+    pub(super) fn timeline(&self) -> Vec<Moment> {
+        self.timeline.moments()
     }
 }
 
@@ -172,7 +167,8 @@ mod tests {
         assert!(!episode.observe(true, false, at(30), "200 MiB"));
         assert!(!episode.observe(true, false, at(31), "200 MiB"));
         assert!(episode.observe(true, false, at(30 + 250), "200 MiB"));
-        let what: Vec<_> = episode.timeline().iter().map(|m| m.what.as_ref()).collect();
+        let told = episode.timeline();
+        let what: Vec<_> = told.iter().map(|m| m.what.as_ref()).collect();
         let back = "back above the threshold";
         assert_eq!(what, ["threshold crossed", back, "below it again", back]);
     }
@@ -198,7 +194,53 @@ mod tests {
         episode.note("gone", at(1002), None);
         let told = episode.timeline();
         assert_eq!(told.last().unwrap().what, "gone");
-        assert!(told.len() < MOMENTS, "{}", told.len());
+        // 32 of the first, 16 of the last, and that there were others; the crossing, and what was noted.
+        assert_eq!(told.len(), 32 + 16 + 1 + 3);
+        let between = told.iter().find(|moment| moment.times() > 1).unwrap();
+        assert_eq!(between.what, "and 952 more: crossings of the threshold");
+    }
+
+    /// A container at its own limit, again and again: what ebb did is told all the same, and so is a kill for the node's sake.
+    #[test]
+    fn a_storm_of_oom_kills_leaves_room_for_what_was_decided_and_done() {
+        let mut episode = Episode::begin(at(0));
+        let own = OomConstraint::Cgroup { id: 7, path: None };
+        for n in 0..10_000 {
+            episode.note_oom_kill(&own, at(n), format!("java (pid {n}) in /kubepods/crashes"));
+        }
+        episode.note("decided", at(10_001), None);
+        episode.note("killed", at(10_002), None);
+        episode.note_oom_kill(&OomConstraint::Node, at(10_003), "web (pid 7) in /web".into());
+        for n in 10_004..20_000 {
+            episode.note_oom_kill(&own, at(n), format!("java (pid {n}) in /kubepods/crashes"));
+        }
+        episode.note("terminated", at(20_001), None);
+        let told = episode.timeline();
+        let of = |what: &str| told.iter().filter(|m| m.what == what).collect::<Vec<_>>();
+        for what in ["threshold crossed", "decided", "killed", "terminated"] {
+            assert_eq!(of(what).len(), 1, "{what} in {told:#?}");
+        }
+        let kills = of("killed by the kernel's OOM killer");
+        assert!(kills.iter().any(|kill| kill.detail.as_ref().unwrap().starts_with("web ")));
+        let all: u64 = told.iter().filter(|m| m.what.contains("OOM")).map(Moment::times).sum();
+        assert_eq!(all, 10_000 + 1 + (20_000 - 10_004));
+        assert!(told.len() < 50, "{}", told.len());
+    }
+
+    /// Whoever is chosen again and again and is gone each time is no more than that.
+    #[test]
+    fn what_is_not_done_again_and_again_leaves_room_for_what_is() {
+        let mut episode = Episode::begin(at(0));
+        for n in 0..5000 {
+            episode.note("decided", at(n), Some("/gone".into()));
+            episode.note("not done", at(n), Some("/gone".into()));
+        }
+        episode.note("decided", at(5001), Some("/hog".into()));
+        episode.note("killed", at(5002), Some("/hog".into()));
+        let told = episode.timeline();
+        let hog = told.iter().filter(|moment| moment.detail.as_deref() == Some("/hog"));
+        assert_eq!(hog.count(), 2, "{told:#?}");
+        assert!(told.len() < 120, "{}", told.len());
     }
 
     #[test]
@@ -206,7 +248,8 @@ mod tests {
         let mut episode = Episode::begin(at(0));
         episode.note("late", at(9), None);
         episode.note("early", at(3), None);
-        let what: Vec<_> = episode.timeline().iter().map(|m| m.what.as_ref()).collect();
+        let told = episode.timeline();
+        let what: Vec<_> = told.iter().map(|m| m.what.as_ref()).collect();
         assert_eq!(what, ["threshold crossed", "early", "late"]);
     }
 }

@@ -55,7 +55,7 @@ impl Agent {
             }
             let Some(mut episode) = watch.episode.take() else { continue };
             let signal = watch.signal;
-            let timeline = episode.timeline().to_vec();
+            let timeline = episode.timeline();
             self.reporter.tell_at(at, Record::PressureRelieved { signal, available, timeline });
             let about = About::Signal(signal);
             self.reporter.episode_ends(&about);

@@ -313,7 +313,7 @@ impl Agent {
             watch.victims.clear();
             let cgroup = watch.rule.cgroup.clone();
             let about = About::MemoryPressure(cgroup.clone());
-            let timeline = episode.timeline().to_vec();
+            let timeline = episode.timeline();
             self.reporter.tell(Record::MemoryPressureRelieved { cgroup, full_avg10, timeline });
             self.reporter.episode_ends(&about);
             let incident = episode.incident(about, self.state.clock(), &self.policy.text);

@@ -35,6 +35,7 @@ pub mod session;
 mod setup;
 mod start;
 mod status;
+mod timeline;
 mod wake;
 mod warm_up;
 mod watch;

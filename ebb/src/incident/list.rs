@@ -28,7 +28,7 @@ pub(super) struct Line {
     /// When ebb would have evicted, had it not been a dry run.
     dry_run_after_ms: Option<f64>,
     victims: Vec<String>,
-    oom_kills: usize,
+    oom_kills: u64,
     outcome: Outcome,
     #[serde(skip)]
     short_of: String,

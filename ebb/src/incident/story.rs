@@ -36,7 +36,7 @@ pub(super) struct Story<'a> {
     /// Who was evicted, in the order of the decisions.
     pub(super) victims: Vec<&'a str>,
     /// How often the kernel's OOM killer came in.
-    pub(super) oom_kills: usize,
+    pub(super) oom_kills: u64,
 }
 
 /// The first thing of its kind that was done to a victim.
@@ -101,7 +101,7 @@ impl<'a> Story<'a> {
             kill: act(timeline, &KILLS),
             ask: act(timeline, &ASKS),
             outcome: outcome(timeline),
-            oom_kills: timeline.iter().filter(|m| m.what.contains("OOM killer")).count(),
+            oom_kills: timeline.iter().filter(|m| is_oom_kill(m)).map(Moment::times).sum(),
             incident,
             victims,
         }
@@ -174,6 +174,11 @@ impl Outcome {
             Self::Unknown => "how it ended is unknown".to_owned(),
         }
     }
+}
+
+/// Whether it is of the kernel's OOM killer, and so nothing that ebb did.
+pub(super) fn is_oom_kill(moment: &Moment) -> bool {
+    moment.what.contains("OOM killer")
 }
 
 /// Milliseconds as people read them.
@@ -252,6 +257,15 @@ mod tests {
         assert_eq!(story.shortages(), [Short { from: 0.0, to: None }]);
         let record = incident(&[entry("ebb was stopped", 7.0, Some("SIGTERM"))]);
         assert_eq!(Story::of(&record).outcome, Outcome::Stopped);
+    }
+
+    #[test]
+    fn kills_that_are_left_out_of_the_timeline_count() {
+        let kill = entry("killed by the kernel's OOM killer", 1.0, Some("java (pid 7) in /java"));
+        let more = Moment::left_out(900, "killed by the kernel's OOM killer", 2.0);
+        let record = incident(&[kill.clone(), more, kill]);
+        let story = Story::of(&record);
+        assert_eq!((story.oom_kills, story.kill), (902, None));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The whole agent: an episode's record says how everything ended that was done in it.
 
-use crate::{CONFIG, config, start};
+use crate::{CONFIG, config, ebb, start, start_as};
+use ebb_journal::Moment;
+use ebb_journal::incident::Incident;
 use ebb_tests::fake_node::{FakeNode, wait_for};
+use std::os::unix::fs::MetadataExt as _;
 
 #[test]
 fn an_episode_whose_memory_is_back_waits_to_tell_the_end_of_its_victim() {
@@ -67,4 +70,37 @@ fn every_record_of_an_eviction_names_the_decision_that_its_incident_has() {
     let is_it = |made: &&serde_json::Value| &made["plan"]["decidedAt"] == decision;
     let found = made.clone().find(is_it).expect("the incident has the decision");
     assert_eq!(found["plan"]["actions"][0]["workload"]["name"], "/apps/hog", "{found}");
+}
+
+/// It runs into its own limit all the time while the threshold's grace period passes.
+#[test]
+fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_the_timeline() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let crashes = node.add("apps/crashes", 10);
+    let config = config(
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  memory.available: 100Mi\nevictionSoftGracePeriod:\n  memory.available: 2s\nebb:\n  memoryAvailable: memAvailable\n",
+    );
+    let incidents = tempfile::tempdir().unwrap();
+    let mut command = ebb();
+    let id = crashes.path.metadata().unwrap().ino().to_string();
+    command.env("EBB_TEST_OOM_STORM", id);
+    let dir = incidents.path().to_str().unwrap();
+    let mut agent = start_as(command, &node, config.path(), &["--enforce", "--incidents", dir]);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    agent.stop();
+    let file = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    let incident: Incident = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let told = incident.timeline;
+    let times = |what: &str| -> u64 {
+        told.iter().filter(|moment| moment.what.contains(what)).map(Moment::times).sum()
+    };
+    assert!(times("killed by the kernel's OOM killer") > 300, "no storm: {told:#?}");
+    for what in ["decided", "killed", "terminated", "back above the threshold"] {
+        assert!(told.iter().any(|moment| moment.what == what), "{what} is missing in {told:#?}");
+    }
+    assert!(told.len() < 100, "{}", told.len());
 }

@@ -1,6 +1,6 @@
 //! The timeline: a picture to scale, a closer one of the part in which ebb acted where that is short, and the same as a table.
 
-use crate::incident::story::{Short, Story, ms};
+use crate::incident::story::{Short, Story, is_oom_kill, ms};
 use crate::page::{left_out, said};
 use ebb_journal::Moment;
 use maud::{Markup, html};
@@ -121,9 +121,8 @@ fn closer(story: &Story<'_>, whole: Window) -> Option<Window> {
 
 /// What was decided, done to a victim, or came of it.
 fn is_act(moment: &Moment) -> bool {
-    ["decided", "killed", "terminat", "would be evicted"]
-        .iter()
-        .any(|word| moment.what.starts_with(word))
+    let acts = ["decided", "killed", "terminat", "would be evicted"];
+    !is_oom_kill(moment) && acts.iter().any(|word| moment.what.starts_with(word))
 }
 
 /// A moment in its place.
