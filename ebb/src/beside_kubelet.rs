@@ -1,12 +1,10 @@
 //! Arguments of an agent that runs beside a kubelet and is connected to the cluster's API server.
 
 use super::Failure;
-use super::configured::ConfigArgs;
 use super::runtime::RuntimeArgs;
 use anyhow::anyhow;
 use ebb_agent::act::Mode;
 use ebb_agent::cluster::{Connect, is_a_name};
-use ebb_agent::config::{self, Config};
 use std::path::{Path, PathBuf};
 
 /// By which environment variable a DaemonSet tells the Node's name.
@@ -38,17 +36,11 @@ impl KubernetesArgs {
         self.kubernetes
     }
 
-    /// Refuses what does not fit together.
-    pub(super) fn check(
-        &self,
-        args: &ConfigArgs,
-        config: &Config,
-        runtime: &RuntimeArgs,
-    ) -> Result<(), Failure> {
+    /// Refuses arguments that do not fit together; what of the configuration does not fit them, `on_node` knows.
+    pub(super) fn check(&self, runtime: &RuntimeArgs) -> Result<(), Failure> {
         if !self.kubernetes {
             return Ok(());
         }
-        refuse_standalone(args, config)?;
         if runtime.has_manifests() {
             return Err(Failure::Input(anyhow!(
                 "--pod-manifests: with --kubernetes the API server tells what pods ask for; leave it out"
@@ -97,17 +89,6 @@ pub(super) fn node_name(given: Option<String>) -> Result<String, Failure> {
         )));
     }
     Ok(node)
-}
-
-/// Refuses a configuration for a machine without a kubelet.
-pub(super) fn refuse_standalone(args: &ConfigArgs, config: &Config) -> Result<(), Failure> {
-    if config.mode != config::Mode::Standalone {
-        return Ok(());
-    }
-    let file = args.file().map(|file| file.display().to_string()).unwrap_or_default();
-    Err(Failure::Input(anyhow!(
-        "{file}: ebb.mode = standalone: with --kubernetes pods are the workloads; write `mode: kubernetes`"
-    )))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use super::beside_kubelet::KubernetesArgs;
 use super::configured::{self, ConfigArgs, Objections};
 use super::listen;
 use super::node::NodeArgs;
-use super::on_node::{self, Fixed};
+use super::on_node::{self, Around, Fixed, ForReconciler};
 use super::runtime::RuntimeArgs;
 use super::{Failure, check_left_out, colour, event_loop, takes_colour};
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ebb_agent::act::{Mode, protect};
 use ebb_agent::cgroups::reconciler::Reconciler;
 use ebb_agent::clock::{Boot, Clock};
@@ -87,9 +87,9 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let (roots, layout) = args.node.find().map_err(Failure::Input)?;
     let config = args.config.load_for(args.runtime.is_given())?;
     args.runtime = args.runtime.for_config(&config)?;
-    args.kubernetes.check(&args.config, &config, &args.runtime)?;
-    let capacities = args.node.capacities();
-    on_node::refuse(&args.config, &config, &capacities)?;
+    let around = around(&args, &layout, &roots);
+    on_node::refuse(&args.config, &config, &around())?;
+    args.kubernetes.check(&args.runtime)?;
     let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
     let incidents =
         match args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory)) {
@@ -185,15 +185,13 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let reporter = reporters();
     let api = api.map(|api| api.serve(directory, reporters.clone())).transpose();
     let api = api.map_err(Failure::Failed)?;
-    let start_reconciler = reconcilers(roots.clone(), layout.clone(), has_runtime, mode, reporters);
-    let reconciler = start_reconciler(&config.cgroups).map_err(|error| {
-        let failure = if layout.unified().is_none() { Failure::Host } else { Failure::Input };
-        failure(error.context("cgroups"))
-    })?;
+    let start_reconciler = reconcilers(roots.clone(), has_runtime, mode, reporters);
+    let reconciler = start_reconciler(&config.cgroups)
+        .map_err(|error| Failure::Input(error.context("cgroups")))?;
     let service =
         ServiceManager::from_environment().context("cannot start the thread for sd_notify")?;
     let result = executor.block_on(async {
-        let reload = args.config.watch(args.runtime.is_given(), objections(&args, &config));
+        let reload = args.config.watch(args.runtime.is_given(), objections(&args, &config, around));
         run::run(Setup {
             roots,
             layout,
@@ -255,7 +253,6 @@ fn node_lock(
 /// What starts the reconciler of cgroups, when a configuration wants one: at the beginning, or when it is read anew.
 fn reconcilers(
     roots: Roots,
-    layout: CgroupLayout,
     has_runtime: bool,
     hand: Mode,
     reporters: impl Fn() -> Reporter + Clone + Send + 'static,
@@ -264,23 +261,40 @@ fn reconcilers(
         if cgroups.mode == CgroupMode::Off {
             return Ok(None);
         }
-        if layout.unified().is_none() {
-            bail!(
-                "ebb.cgroups.mode: the unified hierarchy is needed (cgroup v2 with the memory controller): {}",
-                hierarchies(&roots.proc)
-            );
-        }
         let reporter = reporters.clone();
         Reconciler::start(cgroups.clone(), roots.clone(), has_runtime, hand, reporter).map(Some)
     })
 }
 
-/// What speaks against a configuration that is read while the agent runs: also what it would change of what is built in.
-fn objections(args: &Args, running: &Config) -> Objections {
+/// What a configuration is held against, looked at anew each time: a machine can grow.
+fn around(
+    args: &Args,
+    layout: &CgroupLayout,
+    roots: &Roots,
+) -> impl Fn() -> Around + Send + 'static {
+    let (node, beside_kubelet) = (args.node.clone(), args.kubernetes.is_wanted());
+    let reconciler = ForReconciler {
+        has_runtime: args.runtime.is_given(),
+        not_unified: layout.unified().is_none().then(|| hierarchies(&roots.proc)),
+    };
+    move || Around {
+        capacities: node.capacities(),
+        beside_kubelet,
+        reconciler: Some(reconciler.clone()),
+    }
+}
+
+/// What speaks against a configuration that is read while the agent runs: what does at the start, and what it would change of what is built in.
+fn objections(
+    args: &Args,
+    running: &Config,
+    around: impl Fn() -> Around + Send + 'static,
+) -> Objections {
     let (enforce, incidents) = (args.enforce, args.incidents.clone());
     let no_reflex = args.leave_out.iter().any(|name| name == "reflex" || name == "all");
     let fixed = move |config: &Config| Fixed {
         enforce: enforce || config.enforce,
+        mode: config.mode,
         measure: configured::measure(config),
         reflex: config.reflex.filter(|_| !no_reflex),
         seccomp: config.seccomp,
@@ -293,10 +307,8 @@ fn objections(args: &Args, running: &Config) -> Objections {
         },
     };
     let running = fixed(running);
-    let node = args.node.clone();
     Box::new(move |config| {
-        // Read anew: a machine can grow.
-        let mut errors = on_node::objections(config, &node.capacities());
+        let mut errors = on_node::objections(config, &around());
         errors.extend(running.changes(&fixed(config)));
         errors
     })

@@ -9,10 +9,9 @@ mod findings;
 mod guard_band;
 mod hook;
 
-use super::beside_kubelet::refuse_standalone;
 use super::configured::ConfigArgs;
 use super::node::NodeArgs;
-use super::on_node;
+use super::on_node::{self, Around};
 use super::plan::shown;
 use super::{Failure, colour, event_loop};
 use anyhow::{Context as _, anyhow};
@@ -119,10 +118,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         of = of.beside_kubelet(&args.node);
     }
     let config = of.load()?;
-    if args.kubernetes {
-        refuse_standalone(&of, &config)?;
-    }
-    on_node::refuse(&args.config, &config, &args.node.capacities())?;
+    // It is not told how an agent finds its pods.
+    let (capacities, beside_kubelet) = (args.node.capacities(), args.kubernetes);
+    let around = Around { capacities, beside_kubelet, reconciler: None };
+    on_node::refuse(&args.config, &config, &around)?;
     let settings = config.explain(args.config.file());
     let facts = Facts::gather(&args.node, &config)?;
     let findings = findings(&facts);

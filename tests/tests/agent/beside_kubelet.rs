@@ -52,7 +52,7 @@ fn arguments_that_do_not_fit_a_cluster_are_refused_by_the_flag_or_file_and_what_
 #[test]
 fn a_configuration_for_a_node_without_a_kubelet_is_refused_beside_one() {
     let told = refused(&format!("{CONFIG}  mode: standalone\n"), &["--node-name", "a"]);
-    assert!(told.contains("ebb.mode = standalone"), "{told}");
+    assert!(told.contains("ebb.mode = \"standalone\""), "{told}");
     assert!(told.contains("write `mode: kubernetes`"), "{told}");
 }
 

@@ -29,6 +29,7 @@ fn what_cannot_change_while_ebb_runs_refuses_the_whole_configuration_by_name() {
     for (own, said) in [
         ("enforce: true", "ebb.enforce = \"true\": it cannot change while ebb runs, and is false"),
         ("memoryAvailable: workingSet", "ebb.memoryAvailable = \"workingSet\": it cannot change"),
+        ("mode: kubernetes", "ebb.mode = \"kubernetes\": it cannot change"),
         (&format!("incidents: {{directory: {}}}", incidents.path().display()), &dir),
     ] {
         // The threshold changes with it, so that half a configuration would be seen.
@@ -82,13 +83,15 @@ fn a_threshold_that_is_raised_above_what_is_available_is_crossed_once() {
 }
 
 #[test]
-fn a_configuration_that_the_machine_has_no_room_for_is_refused_while_running_too() {
+fn what_is_refused_at_the_start_is_refused_while_running_too() {
     let node = FakeNode::new();
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &[]);
     for text in [
         "evictionHard: {memory.available: 900Gi}\nebb: {memoryAvailable: memAvailable}\n",
         "ebb: {memoryAvailable: memAvailable, spreadOwners: true}\n",
+        // Nothing tells which pods there are: neither manifests nor a runtime.
+        "ebb: {memoryAvailable: memAvailable, cgroups: {mode: audit}}\n",
     ] {
         let answer = reload(&mut agent, config.path(), text);
         assert_eq!(answer["accepted"], false, "{answer}");

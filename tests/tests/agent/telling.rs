@@ -237,3 +237,23 @@ fn without_thresholds_of_its_own_ebb_stays_above_the_kubelet() {
     agent.stop();
     assert!(!hog.payload.is_killed(), "a dry run");
 }
+
+/// Host services would be candidates beside a kubelet, which nobody has asked for with `--kubernetes`.
+#[test]
+fn a_configuration_for_a_node_without_a_kubelet_is_refused_beside_one_while_running_too() {
+    let (mut lab, hog, api) = beside_an_api_server();
+    let service = lab.node.add("system.slice/app.service", 1800);
+    let mut agent = start(&lab, &api, &[]);
+    // Nothing else differs: which measure counts is written out.
+    let standalone = CONFIG.replace("mode: kubernetes", "mode: standalone");
+    std::fs::write(lab.dir("state").join("config.yaml"), standalone).unwrap();
+    let answer = agent.wait("reloaded");
+    assert_eq!(answer["accepted"], false, "{answer}");
+    let errors = answer["errors"].to_string();
+    assert!(errors.contains("with --kubernetes pods are the workloads"), "{errors}");
+    lab.node.set_available(60);
+    let decided = agent.wait("decided");
+    assert_eq!(decided["evict"][0]["workload"]["name"], "ns/hog", "{decided}");
+    agent.stop();
+    assert!(!hog.payload.is_killed() && !service.is_killed(), "a dry run");
+}
