@@ -76,6 +76,13 @@ pub struct Stop {
 #[derive(Debug)]
 pub struct Stopped(oneshot::Receiver<std::convert::Infallible>);
 
+impl Stopped {
+    /// Waits so long, or until the server is to end; returns whether it is.
+    pub async fn within(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, &mut self.0).await.is_ok()
+    }
+}
+
 /// What ends a server, and its other side.
 #[must_use]
 pub fn stop() -> (Stop, Stopped) {

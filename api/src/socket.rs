@@ -88,7 +88,13 @@ pub fn bind(path: &Path, group: Option<u32>) -> Result<(Bound, SocketFile), NotB
         Ok(_) => std::fs::remove_file(path).map_err(failed("cannot remove what was left of it"))?,
     }
     // Whoever connects before its mode is set is asked for who it is, as everybody.
-    let listener = UnixListener::bind(path).map_err(failed("cannot listen"))?;
+    let listener = match UnixListener::bind(path) {
+        // Somebody came in between.
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            return Err(NotBound::InUse(path.to_owned()));
+        }
+        bound => bound.map_err(failed("cannot listen"))?,
+    };
     let identity = identity(path).map_err(failed("cannot look at it"))?;
     let file = SocketFile { path: path.to_owned(), identity };
     let mode = if group.is_some() { 0o660 } else { 0o600 };

@@ -130,6 +130,11 @@ pub enum Record {
         /// What kept the Lease from being read or renewed.
         error: Option<String>,
     },
+    /// Nobody can probe or scrape yet: somebody else has the address.
+    NotServed {
+        /// The address.
+        address: String,
+    },
     /// Records that nobody took in time are lost.
     Lost {
         /// How many.
@@ -174,6 +179,12 @@ impl fmt::Display for Record {
                     (Some(holder), None) => write!(f, "{holder} holds the Lease"),
                     (None, None) => write!(f, "the Lease is not held"),
                 }
+            }
+            Self::NotServed { address } => {
+                write!(
+                    f,
+                    "somebody else has {address}; it is tried again, and nothing is served meanwhile"
+                )
             }
             Self::Lost { records } => {
                 write!(f, "{records} records were lost: nobody read them in time")

@@ -43,20 +43,21 @@ pub async fn run(
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let status = Arc::new(Status::new(Instant::now()));
-    let server = match config.listen {
-        None => None,
-        Some(at) => {
-            let listener = ebb_http::listen(at).and_then(tokio::net::TcpListener::from_std);
-            let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
-            let (status, api) = (Arc::clone(&status), api.clone());
-            Some(tokio::spawn(ebb_http::serve(listener, move |path| {
-                http::answer(path, &status, &api)
-            })))
-        }
-    };
+    let taken = config.listen.map(|at| {
+        ebb_http::take(at)
+            .with_context(|| format!("cannot listen on {at}"))
+            .map(|taken| (at, taken))
+    });
+    let taken = taken.transpose()?;
     let (recorder, writer) = Recorder::start(format, out);
     let mode = if config.mode == Mode::Enforce { "enforce" } else { "observe" };
     recorder.say(Record::Started { server: api.server().to_owned(), mode });
+    let server = taken.map(|(at, taken)| {
+        if let ebb_http::Taken::AnotherHas(_) = taken {
+            recorder.say(Record::NotServed { address: at.to_string() });
+        }
+        tokio::spawn(http::serve(taken, Arc::clone(&status), api.clone()))
+    });
     let (to_watches, watches) = mpsc::channel(64);
     let (to_done, done) = mpsc::unbounded_channel();
     let (tell, leadership) = watch::channel(Leadership::Standby { holder: None, error: None });

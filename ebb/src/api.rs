@@ -16,19 +16,25 @@ use ebb_api::wire::{
     self, AlsoBelow, Candidate, GetNodeResponse, ListWorkloadsResponse, MemoryPressure, Ranking,
     Threshold,
 };
-use ebb_api::{Allowed, Ask, Bound, Questions, RecordSink, Records, Server, SocketFile, Stop};
+use ebb_api::{
+    Allowed, Ask, Bound, NotBound, Questions, RecordSink, Records, Server, SocketFile, Stop,
+    Stopped,
+};
 use ebb_journal::{Part, Record};
 use ebb_policy::plan::{Strength, ThresholdState};
 use ebb_policy::snapshot::{Workload, WorkloadKey, WorkloadKind};
 use ebb_policy::{History, Quantity, Signal, Snapshot, rank, spared};
 use nix::unistd::{Group, geteuid};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How often a socket on which somebody else listens is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// How long the end waits for clients to take in the last records.
 const LAST: Duration = Duration::from_secs(1);
@@ -44,10 +50,12 @@ pub(super) struct ApiArgs {
     api_group: Option<String>,
 }
 
-/// An API that has its socket and is not served yet.
+/// An API that is not served yet.
 pub(super) struct Api {
-    socket: Bound,
-    file: SocketFile,
+    path: PathBuf,
+    group: Option<u32>,
+    /// `None` while somebody else listens there.
+    socket: Option<(Bound, SocketFile)>,
     allowed: Allowed,
     sink: RecordSink,
     records: Records,
@@ -59,21 +67,31 @@ pub(super) struct Api {
 pub(super) struct Served {
     thread: JoinHandle<()>,
     stop: Stop,
-    file: SocketFile,
+    file: Arc<Mutex<Option<SocketFile>>>,
 }
 
 impl ApiArgs {
-    /// Takes the socket, while privileges are there to give it to its group.
-    pub(super) fn take(&self) -> Result<Option<(Api, NodeInbox)>, Failure> {
+    /// Takes the socket, while privileges are there to give it to its group. One on which somebody else listens, as an ebb in a dry run, is told in `missing`, and tried again while the agent runs.
+    pub(super) fn take(
+        &self,
+        missing: &mut Vec<String>,
+    ) -> Result<Option<(Api, NodeInbox)>, Failure> {
         let Some(path) = &self.api else { return Ok(None) };
         let group = self.api_group.as_deref().map(group).transpose()?;
-        let (socket, file) =
-            ebb_api::bind(path, group).map_err(|error| Failure::Input(anyhow!("--api {error}")))?;
+        let socket = match ebb_api::bind(path, group) {
+            Ok(bound) => Some(bound),
+            Err(error @ NotBound::InUse(_)) => {
+                missing.push(format!("--api {error}; it is tried again every few seconds"));
+                None
+            }
+            Err(error) => return Err(Failure::Input(anyhow!("--api {error}"))),
+        };
         let (sink, records) = ebb_api::records();
         let (questions, inbox) = node_questions();
         let allowed = Allowed { uid: geteuid().as_raw(), group };
         let run = run_id().context("cannot make a name for this run").map_err(Failure::Failed)?;
-        Ok(Some((Api { socket, file, allowed, sink, records, questions, run }, inbox)))
+        let path = path.clone();
+        Ok(Some((Api { path, group, socket, allowed, sink, records, questions, run }, inbox)))
     }
 }
 
@@ -110,9 +128,9 @@ impl Api {
         incidents: Option<PathBuf>,
         reporters: impl Fn() -> Reporter + Clone + Send + 'static,
     ) -> anyhow::Result<Served> {
-        let Self { socket, file, allowed, sink: _, records, questions, run } = self;
-        let (stop, stopped) = ebb_api::stop();
-        let server = Server {
+        let Self { path, group, socket, allowed, sink: _, records, questions, run } = self;
+        let (stop, mut stopped) = ebb_api::stop();
+        let server = move |socket, stop| Server {
             socket,
             allowed,
             records,
@@ -124,13 +142,23 @@ impl Api {
             incidents,
             run,
             version: VERSION.to_owned(),
-            stop: stopped,
+            stop,
         };
+        let file = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&file);
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (tell, tell_end) = (reporters.clone(), reporters);
         let serve = move || {
             let mut reporter = tell();
-            let served = executor.block_on(server.serve(|record| reporter.tell(record)));
+            let served = executor.block_on(async {
+                let bound = match socket {
+                    Some(bound) => Some(bound),
+                    None => bind_later(&path, group, &mut stopped, &mut reporter).await,
+                };
+                let Some((socket, file)) = bound else { return Ok(()) };
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+                server(socket, stopped).serve(|record| reporter.tell(record)).await
+            });
             if let Err(error) = served {
                 reporter.tell(ended(&error.to_string()));
             }
@@ -140,6 +168,30 @@ impl Api {
             .context("cannot start the thread that serves the API")?;
         Ok(Served { thread, stop, file })
     }
+}
+
+/// Takes the socket as soon as nobody else listens there; `None` when the agent ends first. What else keeps it from that is told once.
+async fn bind_later(
+    path: &Path,
+    group: Option<u32>,
+    stopped: &mut Stopped,
+    reporter: &mut Reporter,
+) -> Option<(Bound, SocketFile)> {
+    let mut told = None;
+    while !stopped.within(AGAIN).await {
+        match ebb_api::bind(path, group) {
+            Ok(bound) => return Some(bound),
+            Err(NotBound::InUse(_)) => {}
+            Err(error) => {
+                let what = format!("the API is not served: {error}; it is tried again");
+                if told.as_ref() != Some(&what) {
+                    reporter.tell_degraded(Part::LocalApi, what.clone());
+                }
+                told = Some(what);
+            }
+        }
+    }
+    None
 }
 
 fn ended(why: &str) -> Record {
@@ -153,7 +205,8 @@ impl Served {
     /// Ends it: clients get what was told last, unless they do not take it in soon.
     pub(super) fn end(self) {
         let Self { thread, stop, file } = self;
-        drop((stop, file));
+        drop(stop);
+        drop(file.lock().unwrap_or_else(PoisonError::into_inner).take());
         let begun = Instant::now();
         while !thread.is_finished() && begun.elapsed() < LAST {
             std::thread::sleep(Duration::from_millis(2));

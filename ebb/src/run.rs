@@ -3,7 +3,7 @@
 use super::api::{Api, ApiArgs, Served};
 use super::beside_kubelet::KubernetesArgs;
 use super::configured::{self, ConfigArgs, Objections};
-use super::listen;
+use super::listen::ListenArgs;
 use super::node::NodeArgs;
 use super::on_node::{self, Around, Fixed, ForReconciler};
 use super::runtime::RuntimeArgs;
@@ -34,7 +34,6 @@ use ebb_journal::stream::Stream;
 use ebb_probes::{Fact, HostSupport, Options, ProbeSet, ProbeState, Probes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,9 +65,8 @@ pub(super) struct Args {
     /// Form of the records on standard output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Serve /livez, /readyz and /metrics there, as in 127.0.0.1:8080, or :8080 for every address of this host. Nothing of workloads is shown but counts.
-    #[arg(long, value_name = "ADDR", value_parser = ebb_http::address)]
-    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    listen: ListenArgs,
     #[command(flatten)]
     api: ApiArgs,
     /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
@@ -104,16 +102,16 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         };
     let directory = args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory));
     let directory = directory.cloned();
-    let listener = args.listen.map(listen::take).transpose()?;
     let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
-    let cluster = args.kubernetes.setup(args.runtime.state(), mode)?;
     let mut missing = Vec::new();
+    let listeners = args.listen.take(&mut missing)?;
+    let cluster = args.kubernetes.setup(args.runtime.state(), mode)?;
     let _lock = match mode {
         Mode::Enforce => node_lock(&args.runtime, &mut missing)?,
         Mode::DryRun => None,
     };
     // Once no other ebb acts here: of two, the second must not take the socket from the first.
-    let (api, questions) = args.api.take()?.unzip();
+    let (api, questions) = args.api.take(&mut missing)?.unzip();
     // While privileges are there: a service may be kept from the socket later.
     let clock = Clock::of_process();
     let now = Now::new(move || clock.time(Boot::now()));
@@ -177,11 +175,15 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     last_word::tell_after(queue.progress());
     let has_runtime = args.runtime.is_given();
     let metrics = Metrics::new(has_runtime, cluster.is_some());
-    if let Some(listener) = listener {
-        listen::serve(listener, Arc::clone(&metrics)).map_err(Failure::Failed)?;
-    }
     let api_sink = api.as_ref().map(Api::sink);
-    let reporters = reporters(args.output, entries_below, queue.clone(), metrics, api_sink);
+    let counted = Arc::clone(&metrics);
+    let reporters = reporters(args.output, entries_below, queue.clone(), counted, api_sink);
+    // Those threads end with the process, and would keep the queue of records open.
+    let of_listeners = Arc::new(reporters.clone());
+    for listener in listeners {
+        let reporters = Arc::downgrade(&of_listeners);
+        listener.serve(Arc::clone(&metrics), reporters).map_err(Failure::Failed)?;
+    }
     let reporter = reporters();
     let api = api.map(|api| api.serve(directory, reporters.clone())).transpose();
     let api = api.map_err(Failure::Failed)?;
@@ -220,6 +222,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         .await
         .map_err(Failure::Failed)
     });
+    drop(of_listeners);
     // Its thread has a word for the queue, too; one that hangs is not waited for.
     api.into_iter().for_each(Served::end);
     let result = match (queue.finish(LAST_RECORDS), result) {
@@ -388,7 +391,7 @@ fn reporters(
     queue: Queue,
     metrics: Arc<Metrics>,
     api: Option<RecordSink>,
-) -> impl Fn() -> Reporter + Clone + Send + 'static {
+) -> impl Fn() -> Reporter + Clone + Send + Sync + 'static {
     move || {
         let sink = match &entries_below {
             Some(root) => Box::new(Entries::new(output, root, queue.clone())),

@@ -20,6 +20,8 @@ pub enum Part {
     Filesystems,
     /// The hook before an eviction.
     Hook,
+    /// Probes and metrics over HTTP.
+    Http,
     /// Incident records.
     Incidents,
     /// The events of the kernel.
@@ -44,7 +46,7 @@ pub enum Part {
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Actors,
         Self::ApiServer,
         Self::Cgroups,
@@ -52,6 +54,7 @@ impl Part {
         Self::Descriptors,
         Self::Filesystems,
         Self::Hook,
+        Self::Http,
         Self::Incidents,
         Self::KernelEvents,
         Self::LocalApi,
@@ -75,6 +78,7 @@ impl Part {
             Self::Descriptors => "descriptors",
             Self::Filesystems => "filesystems",
             Self::Hook => "hook",
+            Self::Http => "http",
             Self::Incidents => "incidents",
             Self::KernelEvents => "kernelEvents",
             Self::LocalApi => "localApi",

@@ -2,9 +2,11 @@
 
 use crate::lab::{CONFIG, Lab, Pod};
 use crate::trouble::{is_in_open, make_hang};
-use crate::{Agent, arguments, config, ebb, start};
+use crate::{Agent, arguments, config, ebb, start, start_as};
 use ebb_tests::fake_node::{FakeNode, wait_for};
+use ebb_tests::repository;
 use ebb_tests::runtime::Flavour;
+use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
@@ -133,11 +135,9 @@ fn an_agent_whose_loop_hangs_is_not_alive_until_it_comes_round_again() {
 }
 
 #[test]
-fn an_address_that_somebody_has_is_refused_by_name() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+fn an_address_that_is_none_or_not_this_hosts_is_refused_by_name() {
     let (node, file) = (FakeNode::new(), config(CONFIG));
-    let address = taken.local_addr().unwrap().to_string();
-    for (given, word) in [(address.as_str(), "in use"), ("8080", "127.0.0.1:8080")] {
+    for (given, word) in [("8080", "127.0.0.1:8080"), ("192.0.2.1:8080", "192.0.2.1:8080")] {
         let mut command = ebb();
         arguments(&mut command, &node, file.path()).args(["--listen", given]);
         let output = command.output().unwrap();
@@ -145,4 +145,100 @@ fn an_address_that_somebody_has_is_refused_by_name() {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains("--listen") && told.contains(word), "{told}");
     }
+}
+
+/// Anybody may take a port while no ebb runs: that must not keep the node without one.
+#[test]
+fn an_address_that_somebody_has_is_told_and_served_once_they_are_gone() {
+    // Not the address that this test connects from: it might connect to itself meanwhile.
+    let squatter = TcpListener::bind("127.0.0.2:0").unwrap();
+    let address = squatter.local_addr().unwrap().to_string();
+    let mut node = FakeNode::new();
+    let (hog, file) = (node.add("apps/hog", 1500), config(crate::CONFIG));
+    let mut agent = start(&node, file.path(), &["--enforce", "--listen", &address]);
+    let started = agent.seen.iter().find(|record| record["event"] == "started").unwrap();
+    let unavailable = started["unavailable"].to_string();
+    assert!(unavailable.contains(&format!("--listen {address}: somebody")), "{unavailable}");
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    drop(squatter);
+    wait_for("ebb to be asked", || get(&address, "/livez").is_some_and(|(code, _)| code == 200));
+    agent.stop();
+}
+
+/// They reach one address and not the other; and whatever they do, whoever comes next is answered.
+#[test]
+fn strangers_that_keep_all_connections_do_not_keep_a_probe_waiting() {
+    let (node, file) = (FakeNode::new(), config(crate::CONFIG));
+    let [open, probes] = [free_address(), free_address()];
+    let agent = start(&node, file.path(), &["--listen", &open, "--listen-probes", &probes]);
+    let strangers: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&open).unwrap();
+            // It asks and goes on asking, as one that keeps its connection.
+            write!(stream, "GET /livez HTTP/1.1\r\nHost: ebb\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for address in [&probes, &open] {
+        for path in ["/livez", "/readyz"] {
+            assert_eq!(get(address, path).unwrap().0, 200, "{address}{path}");
+        }
+    }
+    assert_eq!(get(&open, "/metrics").unwrap().0, 200);
+    assert_eq!(get(&probes, "/metrics").unwrap().0, 404, "a scraper has the other address");
+    drop(strangers);
+    // Whoever asks waits behind what the node needs.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", agent.child.id())).unwrap().flatten();
+    let stats =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let nice: Vec<String> = stats
+        .filter(|stat| stat.contains("(ebb-http)") || stat.contains("(ebb-probes)"))
+        .filter_map(|stat| stat.rsplit_once(") ")?.1.split(' ').nth(16).map(str::to_owned))
+        .collect();
+    assert_eq!(nice, ["10", "10"]);
+    agent.stop();
+}
+
+#[test]
+fn a_panic_of_what_is_served_is_told_and_the_agent_goes_on() {
+    let mut node = FakeNode::new();
+    let (hog, file) = (node.add("apps/hog", 1500), config(crate::CONFIG));
+    let mut command = ebb();
+    command.env("EBB_TEST_PANIC", "ebb-http");
+    let address = free_address();
+    let mut agent = start_as(command, &node, file.path(), &["--enforce", "--listen", &address]);
+    let is_told = |record: &Value| {
+        let what = record["what"].as_str().unwrap_or_default();
+        record["event"] == "degraded"
+            && record["part"] == "http"
+            && what.contains("is served no more: it panicked")
+    };
+    while !agent.seen.iter().any(is_told) {
+        agent.wait("degraded");
+    }
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    agent.stop();
+}
+
+/// The port of its metrics is on every address of the node, where any pod can keep it busy.
+#[test]
+fn the_probes_of_the_daemon_set_ask_where_no_stranger_does() {
+    let file = repository().join("deploy/kustomize/node/daemonset.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let set: Value = serde_saphyr::from_str(&text).unwrap();
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let args = container["args"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let own = args.filter_map(|arg| arg.strip_prefix("--listen-probes=")).next().unwrap();
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let asks = &container[probe]["httpGet"];
+        assert_eq!(format!("{}:{}", asks["host"].as_str().unwrap(), asks["port"]), own, "{probe}");
+    }
+    let own: std::net::SocketAddr = own.parse().unwrap();
+    assert!(own.ip().is_loopback() && container["ports"][0]["containerPort"] != own.port());
 }

@@ -2,6 +2,7 @@
 
 use super::{Api, Served, wait_for};
 use crate::{CONFIG, arguments, config, ebb, start_as};
+use ebb_api::client::Client;
 use ebb_tests::fake_node::FakeNode;
 use std::process::Output;
 
@@ -14,12 +15,45 @@ fn refused(api: &Api, extra: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
+/// A dry run may have it: that must not keep the node without an agent that acts.
 #[test]
-fn the_socket_of_an_agent_that_was_killed_is_taken_over_and_that_of_one_at_work_is_not() {
+fn the_socket_of_an_agent_at_work_is_left_to_it_and_taken_when_it_has_ended() {
+    let Served { agent, api, dir: _dir, .. } = Served::new(&[]);
+    let run = |api: &Api| api.runtime.block_on(api.client().node()).unwrap().run;
+    let first = run(&api);
+    let (mut node, config) = (FakeNode::new(), config(CONFIG));
+    let hog = node.add("apps/hog", 1500);
+    let mut second = api.start(&node, config.path(), &["--enforce"]);
+    let started = second.seen.iter().find(|record| record["event"] == "started").unwrap();
+    let unavailable = started["unavailable"].to_string();
+    assert!(unavailable.contains("somebody listens there already"), "{unavailable}");
+    assert_eq!(run(&api), first);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    second.wait("pressureRelieved");
+    agent.stop();
+    wait_for("the second to be served", || {
+        api.runtime.block_on(Client::connect(&api.path)).is_ok()
+    });
+    assert_ne!(run(&api), first);
+    second.stop();
+    assert!(!api.path.exists(), "its socket stays behind");
+}
+
+/// One that waits for it ends at once all the same.
+#[test]
+fn an_agent_that_waits_for_its_socket_ends_when_it_is_told_to() {
     let Served { agent, api, node, config, dir: _dir, .. } = Served::new(&[]);
-    let (code, told) = refused(&api, &[]);
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("--api") && told.contains("somebody listens there"), "{told}");
+    let second = api.start(&node, config.path(), &[]);
+    second.stop();
+    assert!(api.runtime.block_on(api.client().node()).is_ok(), "the first has its own still");
+    agent.stop();
+}
+
+#[test]
+fn the_socket_of_an_agent_that_was_killed_is_taken_over() {
+    let Served { agent, api, node, config, dir: _dir, .. } = Served::new(&[]);
     agent.kill();
     assert!(api.path.exists(), "nobody was there to remove it");
     let agent = api.start(&node, config.path(), &[]);

@@ -1,0 +1,102 @@
+use super::*;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// No test is about how long something takes on a busy machine, but a probe that waits for a stranger's connection to end waits for longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server on a thread of its own, until the test's process ends.
+fn served() -> SocketAddr {
+    let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        executor.block_on(async {
+            serve(TcpListener::from_std(listener).unwrap(), |_| Answer::ok()).await;
+        });
+    });
+    at
+}
+
+fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// All that comes for a request, until the server closes the connection.
+fn ask(mut stream: TcpStream) -> std::io::Result<String> {
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: ebb\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Each of them asks again and again, and keeps its connection for as long as it may.
+#[test]
+fn a_probe_is_answered_beside_eighty_strangers_that_ask_all_the_time() {
+    let at = served();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let strangers: Vec<_> = (0..80)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(at).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: ebb\r\n\r\n");
+                    std::thread::sleep(Duration::from_millis(100));
+                    if asked.is_err() {
+                        stream = TcpStream::connect(at).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..5 {
+        let answer = ask(connect(at)).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    strangers.into_iter().for_each(|stranger| stranger.join().unwrap());
+}
+
+#[test]
+fn a_probe_is_answered_beside_a_hundred_strangers_that_ask_for_nothing() {
+    let at = served();
+    let strangers: Vec<TcpStream> = (0..100).map(|_| connect(at)).collect();
+    assert!(ask(connect(at)).unwrap().ends_with("ok\n"));
+    drop(strangers);
+}
+
+#[test]
+fn a_connection_is_for_one_request_and_is_closed_after_its_answer() {
+    let answer = ask(connect(served())).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.to_lowercase().contains("connection: close"), "{head}");
+    assert_eq!(body, "ok\n");
+}
+
+/// The clock goes on whenever there is nothing to do.
+#[test]
+fn who_asks_for_nothing_is_cut_off_after_seconds() {
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    executor.block_on(async {
+        let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let at = listener.local_addr().unwrap();
+        let begun = tokio::time::Instant::now();
+        let server =
+            tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), |_| Answer::ok()));
+        let mut silent = tokio::net::TcpStream::connect(at).await.unwrap();
+        let read = tokio::io::AsyncReadExt::read(&mut silent, &mut [0; 64]).await;
+        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+        let after = begun.elapsed();
+        assert!(after >= CONNECTION && after < CONNECTION * 2, "{after:?}");
+        server.abort();
+    });
+}
