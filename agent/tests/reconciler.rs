@@ -105,7 +105,7 @@ impl Case {
         prepare(dir.path())?;
         let (sender, records) = channel();
         let reporter =
-            move || Reporter::new(Clock::of_process(), Output::Json.to(Lines(sender), false));
+            move || Reporter::new(Clock::of_process(), hand, Output::Json.to(Lines(sender), false));
         let reconciler =
             Reconciler::start(cgroups, roots.clone(), pods == Pods::OfTheRuntime, hand, reporter)
                 .map_err(io::Error::other)?;

@@ -57,8 +57,8 @@ fn incident(entry: &DirEntry) -> Option<Incident> {
     let path = PathBuf::from(entry.file_name());
     let is_record = path.extension().is_some_and(|extension| extension == "json");
     let id = path.file_stem().filter(|_| is_record)?.to_str()?.to_owned();
-    let (crossed_at, what) = id.split_once('-')?;
-    let (crossed_at_ms, what) = (crossed_at.parse().ok()?, what.to_owned());
+    let what = ebb_journal::incident::about(&id)?.to_owned();
+    let crossed_at_ms = id.split_once('-')?.0.parse().ok()?;
     Some(Incident { id, crossed_at_ms, about: what, size_bytes: about.len() })
 }
 
@@ -75,6 +75,7 @@ mod tests {
         ["1700000000003-memory.available.partial", "notes.json", "secret"]
             .iter()
             .for_each(|name| write(name));
+        write("1700000000004-pid.available_dryRun.json");
         let target = directory.path().join("secret");
         std::os::unix::fs::symlink(target, directory.path().join("1700000000009-link.json"))
             .unwrap();
@@ -86,11 +87,13 @@ mod tests {
         let directory = directory();
         let all = list(directory.path(), usize::MAX).unwrap();
         let ids: Vec<&str> = all.iter().map(|incident| incident.id.as_str()).collect();
-        assert_eq!(ids, [IDS[1], IDS[0]]);
+        // A dry run's is told by its name, and is about the same things.
+        let rehearsed = "1700000000004-pid.available_dryRun";
+        assert_eq!(ids, [rehearsed, IDS[1], IDS[0]]);
         let first = Incident {
-            id: IDS[1].to_owned(),
-            crossed_at_ms: 1_700_000_000_002,
-            about: "nodefs.available".into(),
+            id: rehearsed.to_owned(),
+            crossed_at_ms: 1_700_000_000_004,
+            about: "pid.available".into(),
             size_bytes: 2,
         };
         assert_eq!(list(directory.path(), 1).unwrap(), [first]);

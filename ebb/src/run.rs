@@ -69,7 +69,7 @@ pub(super) struct Args {
     listen: ListenArgs,
     #[command(flatten)]
     api: ApiArgs,
-    /// Keep a record of each episode of pressure in this directory, at most a hundred; `ebb replay` decides them again.
+    /// Keep a record of each episode of pressure in this directory, at most a hundred, and as many of a dry run's; `ebb replay` decides them again.
     #[arg(long, value_name = "DIR")]
     incidents: Option<PathBuf>,
     /// Do not attach this BPF program (`ebb check` lists them), or do without `sweep`, `reflex` or `fall`; `all` does without BPF. May be given several times.
@@ -89,9 +89,10 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     on_node::refuse(&args.config, &config, &around())?;
     args.kubernetes.check(&args.runtime)?;
     let policy = configured::policy(&config).map_err(|e| Failure::Input(e.into()))?;
+    let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let incidents =
         match args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory)) {
-            Some(dir) => Some(Incidents::open(dir, kept(&config)).map_err(|e| {
+            Some(dir) => Some(Incidents::open(dir, kept(&config), mode).map_err(|e| {
                 let error = anyhow::Error::new(e);
                 Failure::Input(error.context(format!(
                     "incidents in {}: the directory cannot be used",
@@ -102,7 +103,6 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         };
     let directory = args.incidents.as_ref().or(config.incidents.as_ref().map(|i| &i.directory));
     let directory = directory.cloned();
-    let mode = if args.enforce || config.enforce { Mode::Enforce } else { Mode::DryRun };
     let mut missing = Vec::new();
     let listeners = args.listen.take(&mut missing)?;
     let cluster = args.kubernetes.setup(args.runtime.state(), mode)?;
@@ -177,7 +177,7 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let metrics = Metrics::new(has_runtime, cluster.is_some());
     let api_sink = api.as_ref().map(Api::sink);
     let counted = Arc::clone(&metrics);
-    let reporters = reporters(args.output, entries_below, queue.clone(), counted, api_sink);
+    let reporters = reporters(args.output, mode, entries_below, queue.clone(), counted, api_sink);
     // Those threads end with the process, and would keep the queue of records open.
     let of_listeners = Arc::new(reporters.clone());
     for listener in listeners {
@@ -387,6 +387,7 @@ fn log_to(journal: Option<Journal>, lines: Diagnostics) {
 /// What makes reporters whose records go through `queue`: as entries of the journal with paths of cgroups `entries_below` that directory, else as lines; and to clients of the API, where there is one.
 fn reporters(
     output: Output,
+    mode: Mode,
     entries_below: Option<PathBuf>,
     queue: Queue,
     metrics: Arc<Metrics>,
@@ -397,7 +398,8 @@ fn reporters(
             Some(root) => Box::new(Entries::new(output, root, queue.clone())),
             None => output.to(queue.clone(), colour()),
         };
-        let reporter = Reporter::new(Clock::of_process(), sink).counted_by(Arc::clone(&metrics));
+        let reporter =
+            Reporter::new(Clock::of_process(), mode, sink).counted_by(Arc::clone(&metrics));
         match &api {
             Some(api) => reporter.and_to(Box::new(api.clone())),
             None => reporter,

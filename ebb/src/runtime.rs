@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use ebb_agent::act::Mode;
 use ebb_agent::clock::{Boot, Clock};
 use ebb_agent::config::{self, Config};
-use ebb_agent::pods::{Described, Evicted};
+use ebb_agent::pods::Described;
 use ebb_agent::run::SessionSetup;
 use ebb_agent::sense::disk::DiskReading;
 use ebb_agent::sense::logs::{LogRoots, Logs};
@@ -18,14 +18,13 @@ use ebb_agent::sense::manifests::Manifests;
 use ebb_agent::sense::pod_dirs::PodRoots;
 use ebb_agent::sense::runtime::{DiskUsage, Reader, writable_layers};
 use ebb_agent::state::NodeState;
-use ebb_agent::store::{ImageStore, Records, StoreError};
+use ebb_agent::store::{self, Remembered};
 use ebb_cri::{Deadlines, Endpoint, Error, Runtime};
 use ebb_journal::text::plain;
 use ebb_policy::snapshot::{ProtectedReason, Workload};
 use ebb_policy::{History, Snapshot};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Where pods come from.
 #[derive(Clone, Debug, clap::Args)]
@@ -238,12 +237,14 @@ impl Sight {
         }
         state.storage_mut().observe_logs(logs);
         let mut history = History::default();
-        match remembered(&args.state) {
-            Ok((images, evicted)) => {
-                history.images = images.map(Arc::new);
+        match store::look(&args.state, Clock::of_process().time(Boot::now())) {
+            Ok(Remembered { images, evicted, pods: _ }) => {
+                history.images = images;
                 state.pods_mut().remember_evicted(evicted);
             }
-            Err(why) => notes.push(why),
+            Err(error) => notes.push(format!(
+                "when images were last in use, and which pods were evicted, is unknown: {error}"
+            )),
         }
         state.observe_inventory(inventory);
         let dirs = PodRoots { logs: args.log_roots(), kubelet: node.node_fs() };
@@ -270,21 +271,6 @@ impl Sight {
         let left = u64::try_from((available * 100).checked_div(capacity)?).ok()?;
         Some(100_u64.saturating_sub(left))
     }
-}
-
-/// What an agent has remembered of images and of the pods that it has ended; nothing where none has run.
-fn remembered(dir: &std::path::Path) -> Result<(Option<Records>, Evicted), String> {
-    if !ImageStore::is_in(dir) {
-        return Ok((None, Evicted::new()));
-    }
-    let now = Clock::of_process().time(Boot::now());
-    let load = || {
-        let store = ImageStore::open(dir)?;
-        Ok((store.load(now)?, store.load_evicted()?))
-    };
-    load().map_err(|error: StoreError| {
-        format!("when images were last in use, and which pods were evicted, is unknown: {error}")
-    })
 }
 
 /// A runtime that is not there is the host's fault, everything else one on the way.

@@ -3,7 +3,9 @@
 //! One file for each episode of pressure that led to a decision: the snapshots and histories that went in, the plans that came out, and what was done when.
 //! `ebb replay FILE` decides them again, with the same limits or with others.
 //! The directory is bounded: the oldest records go when there are more than it may hold.
+//! A dry run keeps its records there too, under names of their own: they are counted by themselves, so that what was only rehearsed displaces nothing that was done.
 
+use crate::Mode;
 use crate::record::Moment;
 use ebb_policy::{History, Plan, Signal, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,9 @@ pub const DECISIONS: usize = 16;
 
 /// Characters of a cgroup's path in the name of a file.
 const LONGEST_NAME: usize = 120;
+
+/// How the name of a dry run's record ends. No other name has this character.
+const DRY_RUN: &str = "_dryRun";
 
 /// One decision as it was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,18 +83,18 @@ pub struct Incident {
 impl Incident {
     /// What it is called by its file and by the journal.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub fn name(&self, mode: Mode) -> String {
         let about = match (self.signal, &self.memory_pressure) {
             (Some(signal), _) => About::Signal(signal),
             (None, cgroup) => About::MemoryPressure(cgroup.clone().unwrap_or_default()),
         };
-        name(&about, self.crossed_at)
+        name(&about, self.crossed_at, mode)
     }
 }
 
-/// What an episode is called by its file and by the journal: `crossed_at` (milliseconds since the Unix epoch) and what it is about.
+/// What an episode is called by its file and by the journal: `crossed_at` (milliseconds since the Unix epoch), what it is about, and that it is a dry run's where it is.
 #[must_use]
-pub fn name(about: &About, crossed_at: u64) -> String {
+pub fn name(about: &About, crossed_at: u64, mode: Mode) -> String {
     let what = match about {
         About::Signal(signal) => signal.name().to_owned(),
         About::MemoryPressure(cgroup) => {
@@ -98,32 +103,58 @@ pub fn name(about: &About, crossed_at: u64) -> String {
             format!("memoryPressure{path}")
         }
     };
-    format!("{crossed_at}-{what}")
+    let mark = match mode {
+        Mode::DryRun => DRY_RUN,
+        Mode::Enforce => "",
+    };
+    format!("{crossed_at}-{what}{mark}")
 }
 
-/// A directory of incident records.
+/// Whose record a name is; `None` where it is not the name of one.
+#[must_use]
+pub fn mode_of(name: &str) -> Option<Mode> {
+    let (crossed_at, what) = name.split_once('-')?;
+    crossed_at.parse::<u64>().ok()?;
+    Some(if what.ends_with(DRY_RUN) { Mode::DryRun } else { Mode::Enforce })
+}
+
+/// What the record of this name is about; `None` where it is not the name of one.
+#[must_use]
+pub fn about(name: &str) -> Option<&str> {
+    mode_of(name)?;
+    let (_, what) = name.split_once('-')?;
+    Some(what.strip_suffix(DRY_RUN).unwrap_or(what))
+}
+
+/// A directory of incident records, and whose records are stored there.
 #[derive(Clone, Debug)]
 pub struct Incidents {
     dir: PathBuf,
     keep: usize,
+    mode: Mode,
 }
 
 impl Incidents {
-    /// Uses `dir`, which is made if need be, for at most `keep` records.
+    /// Uses `dir`, which is made if need be, for at most `keep` records of an agent in this mode; those of the other stay as they are.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn open(dir: &Path, keep: usize) -> io::Result<Self> {
+    pub fn open(dir: &Path, keep: usize, mode: Mode) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        Ok(Self { dir: dir.to_owned(), keep })
+        Ok(Self { dir: dir.to_owned(), keep, mode })
     }
 
-    /// Stores one record, whole or not at all, and lets the oldest go.
+    /// Whose records are stored there.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Stores one record, whole or not at all, and lets the oldest of its kind go.
     ///
     /// # Errors
     /// When it cannot be written; then nothing of it is left.
     pub fn store(&self, incident: &Incident) -> io::Result<PathBuf> {
-        let path = self.dir.join(format!("{}.json", incident.name()));
+        let path = self.dir.join(format!("{}.json", incident.name(self.mode)));
         let partial = path.with_extension("partial");
         let text = serde_json::to_vec_pretty(incident)?;
         fs::write(&partial, text)
@@ -138,6 +169,11 @@ impl Incidents {
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            // What is nobody's record stays, whatever it is.
+            .filter(|path| {
+                let name = path.file_stem().and_then(|name| name.to_str());
+                name.and_then(mode_of) == Some(self.mode)
+            })
             .collect();
         // Names begin with the time in milliseconds, which has had 13 digits since 2001.
         records.sort();
@@ -168,7 +204,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_stored_reads_back_and_only_the_newest_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let incidents = Incidents::open(&dir.path().join("deep/er"), 3).unwrap();
+        let incidents = Incidents::open(&dir.path().join("deep/er"), 3, Mode::Enforce).unwrap();
         let mut last = PathBuf::new();
         for n in 0..6 {
             last = incidents.store(&incident(1_700_000_000_000 + n)).unwrap();
@@ -178,5 +214,49 @@ pub(crate) mod tests {
         let names: Vec<_> = fs::read_dir(&incidents.dir).unwrap().flatten().collect();
         assert_eq!(names.len(), 3);
         assert!(!names.iter().any(|n| n.file_name().to_string_lossy().contains("1700000000000")));
+    }
+
+    #[test]
+    fn a_dry_run_and_an_agent_that_acts_let_only_their_own_records_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |mode| Incidents::open(dir.path(), 2, mode).unwrap();
+        let (real, dry) = (open(Mode::Enforce), open(Mode::DryRun));
+        fs::write(dir.path().join("0ther.json"), "{}").unwrap();
+        for n in 0..4 {
+            real.store(&incident(1_700_000_000_000 + n)).unwrap();
+        }
+        // Later, and about the same millisecond too.
+        for n in 3..8 {
+            dry.store(&incident(1_700_000_000_000 + n)).unwrap();
+        }
+        let entries = fs::read_dir(dir.path()).unwrap().flatten();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        let expected = [
+            "0ther.json",
+            "1700000000002-memory.available.json",
+            "1700000000003-memory.available.json",
+            "1700000000006-memory.available_dryRun.json",
+            "1700000000007-memory.available_dryRun.json",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_name_says_what_its_record_is_about_and_whether_it_was_only_rehearsed() {
+        let about_cgroup = About::MemoryPressure("/user.slice/x_dryRun".to_owned());
+        for (about_it, what) in [
+            (About::Signal(Signal::MemoryAvailable), "memory.available"),
+            (about_cgroup, "memoryPressure-user.slice-x-dryRun"),
+        ] {
+            for mode in [Mode::DryRun, Mode::Enforce] {
+                let name = name(&about_it, 1_700_000_000_000, mode);
+                assert_eq!((mode_of(&name), about(&name)), (Some(mode), Some(what)), "{name}");
+            }
+        }
+        for other in ["", "notes", "notes-1", "leak_dryRun", "-1"] {
+            assert_eq!((mode_of(other), about(other)), (None, None), "{other}");
+        }
     }
 }

@@ -70,8 +70,9 @@ impl Queue {
         let (lines, inbox) = handover(WAITING);
         spawn(WRITER, Box::new(move || write_out(&inbox, sink)))?;
         let incidents = incidents.map(|dir| {
+            let mode = dir.mode();
             let store = move |incident: &Incident| dir.store(incident).map(drop);
-            Storer::start(Box::new(store), |storing| spawn(STORER, storing))
+            Storer::start(Box::new(store), mode, |storing| spawn(STORER, storing))
         });
         Ok(Self { lines, incidents: incidents.transpose()? })
     }

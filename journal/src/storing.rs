@@ -8,6 +8,7 @@
 
 use crate::handover::{Handover, Inbox, Progress, handover};
 use crate::incident::Incident;
+use crate::job::Mode;
 use crate::queue::Writing;
 use std::io;
 use std::sync::mpsc::RecvTimeoutError;
@@ -61,25 +62,27 @@ struct Shared {
 }
 
 impl Storer {
-    /// Has `spawn` start the thread, which stores by `store`.
+    /// Has `spawn` start the thread, which stores by `store` the records of an agent in this `mode`.
     ///
     /// # Errors
     /// When no thread can be made.
     pub(crate) fn start(
         store: Store,
+        mode: Mode,
         spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Self> {
-        Self::start_with(store, AGAIN_AFTER, spawn)
+        Self::start_with(store, mode, AGAIN_AFTER, spawn)
     }
 
     fn start_with(
         store: Store,
+        mode: Mode,
         again_after: Duration,
         spawn: impl FnOnce(Writing) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Self> {
         let (items, inbox) = handover(WAITING);
         let shared = Arc::<Mutex<Shared>>::default();
-        let mut work = Work { store, shared: Arc::clone(&shared), kept: None };
+        let mut work = Work { store, mode, shared: Arc::clone(&shared), kept: None };
         spawn(Box::new(move || work.until_nobody_is_left(&inbox, again_after)))?;
         Ok(Self { items, shared })
     }
@@ -124,6 +127,8 @@ impl Storer {
 /// What the thread has.
 struct Work {
     store: Store,
+    /// Of the agent whose records they are.
+    mode: Mode,
     shared: Arc<Mutex<Shared>>,
     /// The latest that could not be stored.
     kept: Option<Box<Incident>>,
@@ -142,7 +147,10 @@ impl Work {
                     self.store(None);
                     if let Some(lost) = self.kept.take() {
                         self.shared().storing.lost += 1;
-                        tracing::error!(incident = lost.name(), "an incident record is lost");
+                        tracing::error!(
+                            incident = lost.name(self.mode),
+                            "an incident record is lost"
+                        );
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -169,7 +177,7 @@ impl Work {
                 }
                 continue;
             };
-            let name = incident.name();
+            let name = incident.name(self.mode);
             shared.storing.trouble = Some(format!(
                 "the record of incident {name} is not stored: {error}; it is kept and tried again until the next that cannot be stored"
             ));
@@ -203,7 +211,8 @@ mod tests {
             _ => Err(io::ErrorKind::StorageFull.into()),
         };
         let spawn = |writing: Writing| std::thread::Builder::new().spawn(writing);
-        let storer = Storer::start_with(Box::new(store), Duration::from_millis(10), spawn);
+        let storer =
+            Storer::start_with(Box::new(store), Mode::Enforce, Duration::from_millis(10), spawn);
         (storer.unwrap(), say, stored)
     }
 

@@ -11,7 +11,7 @@ pub mod service;
 use crate::clock::{Boot, Clock};
 use ebb_journal::incident::{self, About};
 use ebb_journal::metrics::Metrics;
-use ebb_journal::{Entry, Part, Record, Sink};
+use ebb_journal::{Entry, Mode, Part, Record, Sink};
 use std::sync::Arc;
 
 /// Tells records to sinks.
@@ -22,15 +22,18 @@ pub struct Reporter {
     held_back: Option<Vec<Entry>>,
     /// Episodes of pressure that are going on, with the names of their incident records.
     episodes: Vec<(About, String)>,
+    /// By which those names are told apart.
+    mode: Mode,
     /// Where records are counted.
     metrics: Option<Arc<Metrics>>,
 }
 
 impl Reporter {
-    /// Records to `sink`, with times by `clock`.
+    /// Records of an agent in this mode to `sink`, with times by `clock`.
     #[must_use]
-    pub fn new(clock: Clock, sink: Box<dyn Sink>) -> Self {
-        Self { clock, sinks: vec![sink], held_back: None, episodes: Vec::new(), metrics: None }
+    pub fn new(clock: Clock, mode: Mode, sink: Box<dyn Sink>) -> Self {
+        let (episodes, sinks) = (Vec::new(), vec![sink]);
+        Self { clock, sinks, held_back: None, episodes, mode, metrics: None }
     }
 
     /// Records that are counted, too.
@@ -59,7 +62,7 @@ impl Reporter {
 
     /// Until [`Self::episode_ends`], records are said to belong to this episode of pressure, crossed at `crossed_at` (milliseconds since the Unix epoch).
     pub fn episode_begins(&mut self, about: About, crossed_at: u64) {
-        let name = incident::name(&about, crossed_at);
+        let name = incident::name(&about, crossed_at, self.mode);
         self.episodes.push((about, name));
     }
 
@@ -127,7 +130,8 @@ mod tests {
     fn what_is_told_while_records_are_held_back_is_handed_on_later_and_in_its_order() {
         let taken = Taken::default();
         let told = || taken.0.lock().unwrap().clone();
-        let mut reporter = Reporter::new(Clock::of_process(), Box::new(taken.clone()));
+        let mut reporter =
+            Reporter::new(Clock::of_process(), Mode::Enforce, Box::new(taken.clone()));
         reporter.go_on();
         reporter.hold_back();
         reporter.tell_degraded(Part::Actors, "first");

@@ -291,6 +291,10 @@ impl Agent {
 
     /// Undoes every throttle and freeze that a cgroup carries the mark of: none outlives the agent.
     fn release_all(&mut self, actor: &Actor, what: &str) {
+        if self.mode == Mode::DryRun {
+            // They are an enforcing agent's, which may run beside.
+            return;
+        }
         let cgroups: Vec<_> =
             self.state.cgroups().map(|(id, path)| (id, path.to_owned())).collect();
         for (id, path) in cgroups {

@@ -2,8 +2,10 @@
 
 use super::Agent;
 use crate::clock::Boot;
-use crate::store::{ImageStore, Memory, Remembered};
+use crate::store::{self, ImageStore, Memory, Remembered};
 use anyhow::{Result, ensure};
+use ebb_journal::Mode;
+use ebb_policy::Time;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +14,39 @@ use std::time::Duration;
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
 impl Agent {
-    /// Remembers what is worth it in `dir` from now on; where that cannot be, says so and goes on.
+    /// Takes up what is remembered in `dir`, and remembers there what is worth it from now on; where that cannot be, says so and goes on.
+    ///
+    /// A dry run only reads: what is there is an enforcing agent's, which may run beside it.
     pub(super) fn remember_in(&mut self, dir: &Path) {
         let now = self.state.clock().time(Boot::now());
-        let known = ImageStore::open_own(dir).and_then(|store| {
+        let result = match self.mode {
+            Mode::DryRun => store::look(dir, now)
+                .map(|known| self.take_up(known))
+                .map_err(|error| format!("what is remembered of images and of pods: {error}")),
+            Mode::Enforce => self.remember_own(dir, now).map_err(|error| {
+                format!(
+                    "what is remembered of images and of pods does not outlive this run: {error:#}"
+                )
+            }),
+        };
+        self.at_start.unavailable.extend(result.err());
+    }
+
+    fn remember_own(&mut self, dir: &Path, now: Time) -> anyhow::Result<()> {
+        let known = ImageStore::open_own_soon(dir).and_then(|store| {
             let pods = self.cluster.is_some().then(|| store.load_pods()).transpose()?;
             let images = store.load(now)?.map(Arc::new);
             Ok(Remembered { images, evicted: store.load_evicted()?, pods })
-        });
-        let memory = known.map_err(anyhow::Error::from).and_then(|known| {
-            let memory = Memory::start(dir.to_owned(), known.clone())?;
-            self.decisions.history.images = known.images;
-            self.state.pods_mut().remember_evicted(known.evicted);
-            self.take_up_pods(known.pods);
-            Ok(memory)
-        });
-        match memory {
-            Ok(memory) => self.memory = Some(memory),
-            Err(error) => self.at_start.unavailable.push(format!(
-                "what is remembered of images and of pods does not outlive this run: {error:#}"
-            )),
-        }
+        })?;
+        self.memory = Some(Memory::start(dir.to_owned(), known.clone())?);
+        self.take_up(known);
+        Ok(())
+    }
+
+    fn take_up(&mut self, known: Remembered) {
+        self.decisions.history.images = known.images;
+        self.state.pods_mut().remember_evicted(known.evicted);
+        self.take_up_pods(known.pods);
     }
 
     /// Hands over what has changed.

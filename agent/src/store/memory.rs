@@ -206,20 +206,11 @@ impl Unsaved {
 
 /// Saves as soon as whoever else has the store open lets go of it.
 fn save_soon(dir: &Path, keep: &Keep) -> Result<(), StoreError> {
-    let mut tries = 0;
-    loop {
-        let saved = ImageStore::open_own(dir).and_then(|store| match keep {
-            Keep::Images(records) => store.save(records),
-            Keep::Evicted(evicted) => store.save_evicted(evicted),
-            Keep::Pods(pods) => store.save_pods(pods),
-        });
-        match saved {
-            Err(error) if error.is_taken() && tries < 20 => {
-                tries += 1;
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            other => return other,
-        }
+    let store = ImageStore::open_own_soon(dir)?;
+    match keep {
+        Keep::Images(records) => store.save(records),
+        Keep::Evicted(evicted) => store.save_evicted(evicted),
+        Keep::Pods(pods) => store.save_pods(pods),
     }
 }
 

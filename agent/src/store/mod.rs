@@ -7,9 +7,11 @@
 //! ```
 //! Without this the longest unused image after a restart would be any image at all, a sandbox that was left when its pod was ended would be nobody's, and beside an API server that is away a critical pod would be like any other.
 //! The store is an embedded database that survives a crash at any point; what a crash can cost is the last minute.
+//! Whoever only looks, as a dry run and the commands do, reads the file as it is ([`look()`]): it is another's.
 //! Writing waits for the disk, so it is done on a thread of its own; a store that cannot be used is said so once, and the agent goes on without.
 
 mod attempts;
+mod look;
 mod memory;
 mod outbox;
 
@@ -19,13 +21,18 @@ use crate::threads::contain;
 use attempts::Attempt;
 use ebb_policy::Time;
 use ebb_policy::history::ImageRecord;
+pub use look::look;
 pub use memory::{Memory, Remembered};
 pub use outbox::OutboxFile;
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable as _, TableDefinition};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The file's name.
+const NAME: &str = "images.redb";
 
 /// First seen and last in use, in milliseconds since the Unix epoch, by the name under which an image is remembered.
 const IMAGES: TableDefinition<'_, &str, (u64, Option<u64>)> = TableDefinition::new("images");
@@ -38,6 +45,10 @@ const PODS: TableDefinition<'_, &str, &str> = TableDefinition::new("pods");
 
 /// Bytes that what is stored of a pod may have: its labels are as long as whoever made it likes, and the store is not to be.
 const LONGEST_POD: usize = 16 << 10;
+
+/// Whoever has the store open has it for one read or write: so often it is tried again, after so long.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// All that is remembered of images, by the names of `History`.
 pub type Records = BTreeMap<String, ImageRecord>;
@@ -76,12 +87,6 @@ impl Drop for ImageStore {
 }
 
 impl ImageStore {
-    /// Whether there is a store in `dir`.
-    #[must_use]
-    pub fn is_in(dir: &Path) -> bool {
-        dir.join("images.redb").exists()
-    }
-
     /// Opens the store in `dir`, which is made if need be. A file that is no store (any more) is put aside as `images.redb.bad` and a new one begun.
     ///
     /// # Errors
@@ -98,8 +103,25 @@ impl ImageStore {
         Self::open_as(dir, true)
     }
 
+    /// The same as soon as whoever only looks lets go of it.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when somebody keeps it open.
+    pub(crate) fn open_own_soon(dir: &Path) -> Result<Self, StoreError> {
+        let mut tries = 0;
+        loop {
+            match Self::open_own(dir) {
+                Err(error) if error.is_taken() && tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
+    }
+
     fn open_as(dir: &Path, is_own: bool) -> Result<Self, StoreError> {
-        let path = dir.join("images.redb");
+        let path = dir.join(NAME);
         let failed = |source: redb::Error| StoreError { path: path.clone(), source: source.into() };
         fs::create_dir_all(dir).map_err(|e| failed(e.into()))?;
         if is_own && attempts::are_too_many(&path) {
@@ -129,25 +151,7 @@ impl ImageStore {
     /// # Errors
     /// When the file cannot be read.
     pub fn load(&self, now: Time) -> Result<Option<Records>, StoreError> {
-        self.with(|database| {
-            let transaction = database.begin_read()?;
-            let table = match transaction.open_table(IMAGES) {
-                Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            let mut records = Records::new();
-            for entry in table.iter()? {
-                let (name, times) = entry?;
-                let (first, last) = times.value();
-                let record = ImageRecord {
-                    first_detected: Time(first).min(now),
-                    last_used: last.map(|last| Time(last).min(now)),
-                };
-                records.insert(name.value().to_owned(), record);
-            }
-            Ok(Some(records))
-        })
+        self.with(|database| images(database, now))
     }
 
     /// Makes the store hold `records` and nothing else, in one transaction.
@@ -178,20 +182,7 @@ impl ImageStore {
     /// # Errors
     /// When the file cannot be read.
     pub fn load_evicted(&self) -> Result<Evicted, StoreError> {
-        self.with(|database| {
-            let table = match database.begin_read()?.open_table(EVICTED) {
-                Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Evicted::new()),
-                Err(error) => return Err(error.into()),
-            };
-            let mut evicted = Evicted::new();
-            for entry in table.iter()? {
-                let (uid, sandboxes) = entry?;
-                let sandboxes = sandboxes.value().split(' ').filter(|id| !id.is_empty());
-                evicted.insert(uid.value().to_owned(), sandboxes.map(str::to_owned).collect());
-            }
-            Ok(evicted)
-        })
+        self.with(evicted)
     }
 
     /// Makes the store hold these ended pods and no others, in one transaction.
@@ -218,21 +209,7 @@ impl ImageStore {
     /// # Errors
     /// When the file cannot be read.
     pub fn load_pods(&self) -> Result<NodePods, StoreError> {
-        self.with(|database| {
-            let table = match database.begin_read()?.open_table(PODS) {
-                Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(NodePods::new()),
-                Err(error) => return Err(error.into()),
-            };
-            let mut pods = NodePods::new();
-            for entry in table.iter()? {
-                let (uid, pod) = entry?;
-                if let Ok(pod) = serde_json::from_str(pod.value()) {
-                    pods.insert(uid.value().to_owned(), Arc::new(pod));
-                }
-            }
-            Ok(pods)
-        })
+        self.with(pods)
     }
 
     /// Makes the store hold these pods and no others, in one transaction. One of more than 16 KiB stays as it was.
@@ -278,6 +255,56 @@ impl ImageStore {
             StoreError { path: self.path.clone(), source: error.into() }
         })
     }
+}
+
+fn images(database: &impl ReadableDatabase, now: Time) -> Result<Option<Records>, redb::Error> {
+    let table = match database.begin_read()?.open_table(IMAGES) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut records = Records::new();
+    for entry in table.iter()? {
+        let (name, times) = entry?;
+        let (first, last) = times.value();
+        let record = ImageRecord {
+            first_detected: Time(first).min(now),
+            last_used: last.map(|last| Time(last).min(now)),
+        };
+        records.insert(name.value().to_owned(), record);
+    }
+    Ok(Some(records))
+}
+
+fn evicted(database: &impl ReadableDatabase) -> Result<Evicted, redb::Error> {
+    let table = match database.begin_read()?.open_table(EVICTED) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Evicted::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut evicted = Evicted::new();
+    for entry in table.iter()? {
+        let (uid, sandboxes) = entry?;
+        let sandboxes = sandboxes.value().split(' ').filter(|id| !id.is_empty());
+        evicted.insert(uid.value().to_owned(), sandboxes.map(str::to_owned).collect());
+    }
+    Ok(evicted)
+}
+
+fn pods(database: &impl ReadableDatabase) -> Result<NodePods, redb::Error> {
+    let table = match database.begin_read()?.open_table(PODS) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(NodePods::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut pods = NodePods::new();
+    for entry in table.iter()? {
+        let (uid, pod) = entry?;
+        if let Ok(pod) = serde_json::from_str(pod.value()) {
+            pods.insert(uid.value().to_owned(), Arc::new(pod));
+        }
+    }
+    Ok(pods)
 }
 
 /// Opens the file, or makes it. The library panics on some files that are damaged.

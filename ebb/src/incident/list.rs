@@ -3,6 +3,8 @@
 use super::story::{Outcome, Story, moment, ms};
 use crate::records::Recorded;
 use crate::runtime::table;
+use ebb_journal::Mode;
+use ebb_journal::incident::mode_of;
 use ebb_journal::text::plain;
 use serde::Serialize;
 use std::path::Path;
@@ -30,6 +32,9 @@ pub(super) struct Line {
     victims: Vec<String>,
     oom_kills: u64,
     outcome: Outcome,
+    /// Nothing of it was done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     #[serde(skip)]
     short_of: String,
     #[serde(skip)]
@@ -38,7 +43,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn of(recorded: &Recorded) -> Self {
-        let story = Story::of(&recorded.incident);
+        let story = Story::of_file(recorded);
         let incident = &recorded.incident;
         let by_name = recorded.file.file_stem().map(|name| name.to_string_lossy().into_owned());
         let ask = |is_dry_run| {
@@ -57,6 +62,7 @@ impl Line {
             victims: story.victims.iter().map(|name| (*name).to_owned()).collect(),
             oom_kills: story.oom_kills,
             outcome: story.outcome,
+            dry_run: ask(true).is_some() || mode_of(&story.id) == Some(Mode::DryRun),
             short_of: story.short_of(),
             whom: story.whom(),
         }
@@ -68,6 +74,7 @@ impl Line {
             (Some(after), _, _) => ms(after),
             (None, Some(after), _) => format!("{} (SIGTERM)", ms(after)),
             (None, None, Some(after)) => format!("{} (dry run)", ms(after)),
+            (None, None, None) if self.dry_run => "- (dry run)".to_owned(),
             (None, None, None) if self.victims.is_empty() => "-".to_owned(),
             (None, None, None) => "?".to_owned(),
         };

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Command::List(args) => list(args),
         Command::Show(args) => {
             let (recorded, again) = args.one.read()?;
-            print(&text::describe(&Story::of(&recorded.incident), &again))
+            print(&text::describe(&Story::of_file(&recorded), &again))
         }
         Command::Html(args) => html(args),
     }
@@ -123,7 +123,7 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
 
 fn html(args: &HtmlArgs) -> Result<(), Failure> {
     let (recorded, again) = args.one.read()?;
-    let story = Story::of(&recorded.incident);
+    let story = Story::of_file(&recorded);
     let page = html::page(&story, &again);
     let own = PathBuf::from(format!("{}.html", story.id));
     let out = args.output.as_ref().unwrap_or(&own);
@@ -170,7 +170,7 @@ pub(super) fn explain(
         Output::Json => Ok(json::pretty(&recorded.incident)? + "\n"),
         Output::Text => {
             let again = Again::of(&recorded.incident, None);
-            Ok(text::describe(&Story::of(&recorded.incident), &again))
+            Ok(text::describe(&Story::of_file(&recorded), &again))
         }
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn explain(
 /// Reads one record for another command: a file, or one of the service's by its id. Returns its id with it.
 pub(super) fn recorded(named: &Path) -> Result<(String, Incident), Failure> {
     let recorded = records::one(named, || Place::known(None, None))?;
-    let id = Story::of(&recorded.incident).id;
+    let id = Story::of_file(&recorded).id;
     Ok((id, recorded.incident))
 }
 

@@ -1,7 +1,8 @@
 //! What an incident says as a whole: what was short and when, who was evicted and how soon, and how it ended. Read off its timeline.
 
-use ebb_journal::Moment;
-use ebb_journal::incident::{About, Incident, name};
+use crate::records::Recorded;
+use ebb_journal::incident::{About, Incident, mode_of, name};
+use ebb_journal::{Mode, Moment};
 use ebb_kube::{Time, timestamp};
 use serde::Serialize;
 
@@ -23,7 +24,7 @@ const LAST_MS: u64 = 253_402_300_799_999;
 #[derive(Debug)]
 pub(super) struct Story<'a> {
     pub(super) incident: &'a Incident,
-    /// As its file and the journal call it: letters, digits, dots and dashes alone.
+    /// As its file and the journal call it: letters, digits, dots, dashes and `_` alone.
     pub(super) id: String,
     /// When it was seen, decided and acted: milliseconds since the crossing.
     pub(super) seen: Option<f64>,
@@ -82,6 +83,14 @@ pub(super) struct Short {
 }
 
 impl<'a> Story<'a> {
+    /// That of a record whose file says by its name whether it is a dry run's.
+    pub(super) fn of_file(recorded: &'a Recorded) -> Self {
+        let story = Self::of(&recorded.incident);
+        let stem = recorded.file.file_stem().and_then(|stem| stem.to_str());
+        let mode = stem.and_then(mode_of).unwrap_or(Mode::Enforce);
+        Self { id: name(&about(story.incident), story.incident.crossed_at, mode), ..story }
+    }
+
     pub(super) fn of(incident: &'a Incident) -> Self {
         let timeline = incident.timeline.as_slice();
         let first = |names: &[&str]| timeline.iter().find(|m| names.contains(&m.what.as_ref()));
@@ -95,7 +104,7 @@ impl<'a> Story<'a> {
             }
         }
         Self {
-            id: name(&about(incident), incident.crossed_at),
+            id: name(&about(incident), incident.crossed_at, Mode::Enforce),
             seen: first(&["seen below it", "seen above the limit"]).map(|m| m.after_ms),
             decided: first(&["decided", "decided ahead"]).map(|m| m.after_ms),
             kill: act(timeline, &KILLS),

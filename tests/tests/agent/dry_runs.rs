@@ -1,8 +1,14 @@
 //! The whole agent in a dry run: it names who would be evicted, touches nobody, and goes by what that would have freed.
 
-use crate::{Agent, CONFIG, config, start};
+use crate::lab::{self, Lab};
+use crate::{Agent, CONFIG, config, ebb, start};
+use ebb_agent::store::ImageStore;
 use ebb_tests::fake_node::FakeNode;
+use ebb_tests::runtime::Flavour;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 fn evicted(records: &[Value]) -> Vec<&str> {
     let planned = records.iter().filter(|record| record["event"] == "decided");
@@ -68,4 +74,74 @@ fn a_would_be_victim_that_exits_by_itself_counts_no_more() {
     let planned = agent.wait("decided");
     assert_eq!(planned["evict"][0]["workload"]["name"], "/apps/web", "{planned}");
     agent.stop();
+}
+
+/// Every file of a directory with what is in it.
+fn all(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().flatten();
+    let name = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    entries.map(|entry| (name(&entry), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// An agent that acts may run beside it, or have run before: what it recorded is what operators look for.
+#[test]
+fn a_dry_run_lets_no_record_of_an_agent_that_acts_go_and_its_own_are_marked() {
+    let mut node = FakeNode::new();
+    let leak = node.add("apps/leak", 1500);
+    let incidents = tempfile::tempdir().unwrap();
+    let at = incidents.path().to_str().unwrap();
+    for n in 0..4 {
+        let name = format!("170000000000{n}-memory.available.json");
+        fs::write(incidents.path().join(name), "{}").unwrap();
+    }
+    let before = all(incidents.path());
+    let text = format!("{CONFIG}  incidents: {{directory: {at}, keep: 2}}\n");
+    let config = config(&text);
+    let mut agent = start(&node, config.path(), &[]);
+    for _ in 0..3 {
+        node.set_available(60);
+        agent.wait("thresholdCrossed");
+        node.set_available(1500);
+        agent.wait("pressureRelieved");
+    }
+    agent.stop();
+    assert!(!leak.is_killed());
+    let (rehearsed, real): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        all(incidents.path()).into_iter().partition(|(name, _)| name.contains("_dryRun"));
+    assert_eq!(real, before);
+    // What goes beyond `keep` of its own are the oldest of its own.
+    assert!((1..=2).contains(&rehearsed.len()), "{:?}", rehearsed.keys());
+    let list = ebb().args(["incident", "list", at]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.contains("(dry run)") && list.contains("memory.available_dryRun"), "{list}");
+    let shown = ebb().args(["incident", "show", "latest", "--incidents", at]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("_dryRun") && shown.contains("dry run: /apps/leak would be"), "{shown}");
+}
+
+#[test]
+fn a_dry_run_reads_what_another_agent_remembers_and_changes_none_of_it() {
+    let mut lab = Lab::new(Flavour::Containerd2);
+    let image = lab.world().add_image("app:1", &[("base", 10)]);
+    let hog = lab.pod("hog", &image, 1500);
+    let (state, config) = (lab.dir("state"), config(lab::CONFIG));
+    let rehearse = |lab: &Lab| {
+        let mut agent = lab.start(config.path(), &[]);
+        agent.wait("inventory");
+        lab.node.set_available(60);
+        assert_eq!(agent.wait("evicted")["method"], "dryRun");
+        lab.node.set_available(1500);
+        agent.wait("pressureRelieved");
+        agent.stop();
+    };
+    rehearse(&lab);
+    assert!(all(&state).is_empty(), "{:?}", all(&state).keys());
+    let ended = [("uid-gone".to_owned(), ["sandbox".to_owned()].into())].into();
+    ImageStore::open(&state).unwrap().save_evicted(&ended).unwrap();
+    // An agent that acts died at it each time: it would put it aside, once more.
+    fs::write(state.join("images.redb.attempts"), "5").unwrap();
+    let before = all(&state);
+    rehearse(&lab);
+    assert!(all(&state) == before, "{:?} of {:?}", all(&state).keys(), before.keys());
+    assert!(!hog.payload.is_killed());
 }

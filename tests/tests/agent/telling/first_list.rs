@@ -26,7 +26,8 @@ fn what_an_earlier_run_was_told_of_pods_counts_until_the_api_server_tells_it_aga
     let mut object = pod_object("ns", "hog", &hog.uid);
     object["spec"]["priority"] = 2_000_001_000.into();
     api.put(&pod("ns", "hog"), object);
-    let mut agent = start(&lab, &api, &[]);
+    // A dry run would leave nothing behind.
+    let mut agent = start(&lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
     wait_for("the API server's pods", || {
         agent.take_in();
