@@ -134,6 +134,7 @@ struct Reconciling {
 /// The running agent.
 struct Agent {
     state: NodeState,
+    suspends: SuspendMeter,
     node: NodeWatch,
     policy: Policy,
     config: reload::ConfigWatch,
@@ -191,7 +192,6 @@ impl Agent {
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
         let mut pace = LagMonitor::default();
-        let mut suspends = SuspendMeter::begin();
         loop {
             self.ask_for_disk();
             let wait = self.wait();
@@ -200,9 +200,7 @@ impl Agent {
             let due = Instant::now() + wait;
             let event = wakers.wait(wait, &mut self.kernel).await;
             self.standby.awake();
-            if let Some(slept) = suspends.slept() {
-                self.on_suspended(slept);
-            }
+            self.look_for_suspend();
             let (began, what) = (Instant::now(), event.what());
             match event {
                 Event::Kernel => self.on_kernel(),
@@ -272,7 +270,10 @@ impl Agent {
     }
 
     /// Nothing runs while the machine is suspended, so no grace does.
-    fn on_suspended(&mut self, slept: Duration) {
+    ///
+    /// A turn may be interrupted by it: whoever is about to say whose time is over says so by a moment from before this call.
+    fn look_for_suspend(&mut self) {
+        let Some(slept) = self.suspends.slept() else { return };
         tracing::info!("the machine was suspended for {slept:.0?}, which counts towards no grace");
         let (now, clock) = (Boot::now(), self.state.clock());
         self.state.terminations().note_suspend(slept, now);
