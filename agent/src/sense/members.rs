@@ -10,24 +10,19 @@
 use super::cgroup::Cgroup;
 use super::file::{KeptFile, keyed, read_once};
 use super::process::{status_field, threads};
-use nix::dir::{Dir, Type};
+use super::subtree::{Subtree, is_gone};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How much of a list is read at a time; the kernel gives about a page. From 64 KiB on a buffer would be mapped, and its pages taken and cleared, for each cgroup anew.
 const PIECE: usize = 4 << 10;
-
-/// Longest path that is opened at once; the kernel takes up to 4095 bytes.
-const OPENED_AT_ONCE: usize = 2048;
 
 /// Threads for each process that may be asked about, where their number is limited.
 const THREADS_EACH: usize = 8;
@@ -132,20 +127,8 @@ impl Cgroup {
 
 /// Adds the processes of `top` and of everything below it.
 fn collect_below(top: BorrowedFd<'_>, found: &mut Found) -> io::Result<()> {
-    let mut pending = vec![PathBuf::new()];
-    // The directory opened last: what is directly below it need not be looked for from the top.
-    let mut last: Option<(PathBuf, Dir)> = None;
-    while let Some(path) = pending.pop() {
-        let parent = last.as_ref().filter(|(above, _)| path.parent() == Some(above));
-        let opened = match (parent, path.file_name()) {
-            (Some((_, above)), Some(name)) => open_dir(above.as_fd(), Path::new(name)),
-            _ => open_below(top, &path),
-        };
-        let mut dir = match opened.and_then(Dir::from_fd) {
-            Ok(dir) => dir,
-            Err(error) if is_gone(error) => continue,
-            Err(error) => return Err(error.into()),
-        };
+    let mut subtree = Subtree::of(top);
+    while let Some(dir) = subtree.next()? {
         // One small file in place of two lists and of some sixty names, for each cgroup of a tree in which nobody lives.
         if is_empty(dir.as_fd(), &mut found.buffer) {
             continue;
@@ -154,18 +137,7 @@ fn collect_below(top: BorrowedFd<'_>, found: &mut Found) -> io::Result<()> {
         if found.is_full() {
             return Ok(());
         }
-        for entry in dir.iter() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) if is_gone(error) => break,
-                Err(error) => return Err(error.into()),
-            };
-            let name = entry.file_name().to_bytes();
-            if entry.file_type() == Some(Type::Directory) && !matches!(name, b"." | b"..") {
-                pending.push(path.join(OsString::from_vec(name.to_vec())));
-            }
-        }
-        last = Some((path, dir));
+        subtree.descend(dir)?;
     }
     Ok(())
 }
@@ -290,32 +262,10 @@ fn process_of(tid: i32, proc: &Path) -> io::Result<Option<i32>> {
     Ok(status_field(&status, "Tgid:").and_then(|field| field.trim().parse().ok()))
 }
 
-fn is_gone(error: Errno) -> bool {
-    matches!(error, Errno::ENOENT | Errno::ENODEV)
-}
-
-fn open_dir(above: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-    openat(above, path, flags, Mode::empty())
-}
-
-/// Opens a directory far below `top`, in steps that the kernel takes.
-fn open_below(top: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
-    let mut at = open_dir(top, Path::new("."))?;
-    let mut step = PathBuf::new();
-    for name in path {
-        step.push(name);
-        if step.as_os_str().len() > OPENED_AT_ONCE {
-            at = open_dir(at.as_fd(), &step)?;
-            step.clear();
-        }
-    }
-    if step.as_os_str().is_empty() { Ok(at) } else { open_dir(at.as_fd(), &step) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::cgroup::tests::fake;
+    use super::super::subtree::tests::{Deep, comb, opened};
     use super::*;
     use std::fs;
 
@@ -410,18 +360,23 @@ mod tests {
     }
 
     #[test]
-    fn nesting_beyond_the_longest_path_hides_nobody() {
-        let (dir, cgroup) = fake(&[("cgroup.procs", "10\n")]);
-        let mut at = open_dir(cgroup.dir().unwrap(), Path::new(".")).unwrap();
-        let name = "n".repeat(200);
-        for _ in 0..70 {
-            nix::sys::stat::mkdirat(&at, name.as_str(), Mode::S_IRWXU).unwrap();
-            at = open_dir(at.as_fd(), Path::new(&name)).unwrap();
+    fn nesting_hides_nobody_and_no_cgroup_is_looked_for_from_the_top() {
+        const DEPTH: usize = 150;
+        for deep in [Deep::First, Deep::Last] {
+            let (dir, cgroup) = fake(&[("cgroup.procs", "10\n")]);
+            let mut everybody = vec![10];
+            comb(dir.path(), DEPTH, deep, |at| {
+                let pid = 1000 + i32::try_from(everybody.len()).unwrap();
+                everybody.push(pid);
+                let flags = OFlag::O_WRONLY | OFlag::O_CREAT;
+                let procs = openat(at, "cgroup.procs", flags, Mode::S_IRUSR).unwrap();
+                nix::unistd::write(&procs, format!("{pid}\n").as_bytes()).unwrap();
+            });
+            let before = opened();
+            assert_eq!(all_of(&cgroup).unwrap().pids, everybody, "{deep:?}");
+            // Each once, and those with others below once more on the way back.
+            let opened = opened() - before;
+            assert!(opened <= 3 * DEPTH + 1, "{deep:?}: {opened}");
         }
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT;
-        let procs = openat(&at, "cgroup.procs", flags, Mode::S_IRUSR).unwrap();
-        nix::unistd::write(&procs, b"70\n").unwrap();
-        assert_eq!(all_of(&cgroup).unwrap().pids, [10, 70]);
-        drop(dir);
     }
 }

@@ -30,6 +30,7 @@ pub mod psi;
 pub mod role;
 pub mod runtime;
 mod set_aside;
+mod subtree;
 pub mod sweep;
 pub mod tree;
 pub mod usage;
