@@ -67,6 +67,10 @@ pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
 
 /// What the machine sleeps through counts towards no grace: neither that of a soft threshold nor that of a victim who was asked to end.
 pub(crate) fn suspended(test: &TestContext) -> Result<Outcome> {
+    if node::release().starts_with("5.") {
+        // Seen: after waking every access to it fails.
+        return Ok(Outcome::Skipped("its driver loses QEMU's disk in deep sleep".into()));
+    }
     let soft = mib_available()?.saturating_sub(10);
     let grace = GRACE.as_secs();
     let thresholds = format!(
