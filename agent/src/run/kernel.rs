@@ -3,9 +3,10 @@
 use super::watch::Watch;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
-use ebb_journal::{Loss, Losses, OomConstraint, Record};
+use crate::sense::tree::MAX_DEPTH;
+use ebb_journal::{Loss, Losses, OomConstraint, Part, Record};
 use ebb_policy::snapshot::{CgroupId, OomKill};
-use ebb_probes::{CgroupChange, FallWatch, KernelEvent, Lost, OomLimit, Probes, Totals};
+use ebb_probes::{CgroupChange, Fact, FallWatch, KernelEvent, Lost, OomLimit, Probes, Totals};
 use std::time::Duration;
 
 /// How often at most the counters of the kernel side are read.
@@ -80,6 +81,20 @@ impl KernelFeed {
     }
 }
 
+/// What the kernel spells out paths for.
+const OF_CGROUPS: [Fact; 5] = [
+    Fact::CgroupsCreated,
+    Fact::CgroupsRemoved,
+    Fact::CgroupsRenamed,
+    Fact::CgroupsReleased,
+    Fact::CgroupsPopulated,
+];
+
+fn is_about_a_deep_cgroup(event: &KernelEvent) -> bool {
+    let KernelEvent::Cgroup { level, .. } = event else { return false };
+    usize::try_from(*level).is_ok_and(|level| level >= MAX_DEPTH)
+}
+
 impl Agent {
     /// Takes in what the kernel told, and looks at the node when that is urgent.
     pub(super) fn on_kernel(&mut self) {
@@ -129,8 +144,10 @@ impl Agent {
     /// Takes in what the kernel told; returns whether the node is to be looked at for that.
     fn take_in_told(&mut self) -> bool {
         let mut is_urgent = false;
+        let mut is_deep = false;
         for event in self.kernel.take_told() {
             self.state.observe_kernel(&event);
+            is_deep |= is_about_a_deep_cgroup(&event);
             match event {
                 KernelEvent::OomKill {
                     ts_ns,
@@ -184,7 +201,27 @@ impl Agent {
                 KernelEvent::Cgroup { .. } | KernelEvent::Exit { .. } => {}
             }
         }
+        if is_deep {
+            self.hear_no_more_of_cgroups();
+        }
         is_urgent
+    }
+
+    /// Takes the programs out that tell of cgroups, where those are nested too deep to be told of: the tree is read instead.
+    ///
+    /// While anybody listens, the kernel spells out the path of each cgroup that changes, and of each above it that is filled or emptied with it, with interrupts off. That takes the cube of how deep it lies: half a second for each process that is moved, 800 deep, and whoever was handed a tree nests as deep as he likes.
+    pub(super) fn hear_no_more_of_cgroups(&mut self) {
+        let Some(probes) = self.kernel.probes.as_mut() else { return };
+        let why = format!("cgroups are nested {MAX_DEPTH} deep or more");
+        if !OF_CGROUPS.into_iter().any(|fact| probes.tells(fact)) {
+            return;
+        }
+        probes.detach(&OF_CGROUPS, &why);
+        self.state.tree_events_are_live(false);
+        self.reporter.tell_degraded(
+            Part::KernelEvents,
+            format!("{why}, and to tell of their changes would hold the kernel up: until ebb is started again the tree is read instead"),
+        );
     }
 
     /// Has a kill by the kernel told, noted in the episodes that are open, and known to the next decision.

@@ -168,6 +168,9 @@ impl Agent {
         self.state
             .tree_events_are_live(wakers.tells_tree(self.kernel.probes.as_ref(), &self.roots));
         self.look(true);
+        if self.state.has_deep_cgroups() {
+            self.hear_no_more_of_cgroups();
+        }
         let failed = self.warm_up(understudy);
         self.at_start.unavailable.extend(failed);
         self.at_start.unavailable.extend(self.why_nobody_is_ended());

@@ -176,6 +176,12 @@ impl Tree {
         &self.root
     }
 
+    /// Whether cgroups lie so deep, or under so long a path, that nothing below them is followed.
+    #[must_use]
+    pub fn is_deep(&self) -> bool {
+        self.nodes.values().any(|node| is_deepest(&node.path))
+    }
+
     /// Number of cgroups known, the root included.
     #[must_use]
     pub fn len(&self) -> usize {

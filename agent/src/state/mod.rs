@@ -281,6 +281,12 @@ impl NodeState {
         self.cgroups.values().filter(|tracked| !tracked.cgroup.is_held()).count()
     }
 
+    /// Whether the tree is so deep that not all of it is followed.
+    #[must_use]
+    pub fn has_deep_cgroups(&self) -> bool {
+        self.tree.is_deep()
+    }
+
     /// Whether cgroups are the workloads, rather than processes.
     #[must_use]
     pub fn has_cgroups(&self) -> bool {

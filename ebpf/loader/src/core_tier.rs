@@ -22,7 +22,7 @@ pub(crate) use trigger::{OBJECT as TRIGGER_OBJECT, Trigger};
 pub(crate) use walk::{OBJECT as SWEEP_OBJECT, Walk};
 
 use crate::attach::{Refusal, Running, keep};
-use crate::catalogue::Way;
+use crate::catalogue::{Fact, Way};
 use crate::objects;
 use crate::shared_maps::SharedMaps;
 use libbpf_rs::{Link, MapCore as _, ObjectBuilder, PrintLevel};
@@ -84,6 +84,16 @@ impl CoreTier {
         self.links.append(&mut links);
         self.programs.append(&mut programs);
         Ok(())
+    }
+
+    /// Takes those out that tell one of these.
+    pub(crate) fn detach(&mut self, facts: &[Fact]) {
+        // Each program has its link at the same place.
+        let links = std::mem::take(&mut self.links);
+        let programs = std::mem::take(&mut self.programs);
+        let all = links.into_iter().zip(programs);
+        (self.links, self.programs) =
+            all.filter(|(_, program)| !facts.contains(&program.fact)).unzip();
     }
 
     /// The attached programs.

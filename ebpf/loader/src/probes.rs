@@ -63,6 +63,20 @@ impl Probes {
         &self.status
     }
 
+    /// Takes the programs out of the kernel that tell one of these, for this reason. What they have told by now is still to be taken.
+    ///
+    /// Only programs of the C half can be taken out by themselves.
+    pub fn detach(&mut self, facts: &[Fact], why: &str) {
+        let (_, core) = &mut self.tiers;
+        core.detach(facts);
+        let is_left = |probe: &ProbeStatus| core.programs().iter().any(|p| p.name == probe.name);
+        for probe in self.status.iter_mut().filter(|probe| facts.contains(&probe.feeds)) {
+            if probe.state == ProbeState::Attached && !is_left(probe) {
+                probe.state = ProbeState::Absent(why.to_owned());
+            }
+        }
+    }
+
     /// Whether something is attached that tells this.
     pub fn tells(&self, fact: Fact) -> bool {
         self.status.iter().any(|probe| probe.feeds == fact && probe.state == ProbeState::Attached)

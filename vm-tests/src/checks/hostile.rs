@@ -31,6 +31,7 @@ const MOVING: [(&str, &str, Shape); 4] = [
 ];
 /// A cgroup below the one that a leak moves into.
 const BELOW: &str = "below";
+const TOO_DEEP: &str = "70 cgroups deep";
 /// Levels that a tree of its own choice is nested.
 const LEVELS: usize = 70;
 
@@ -43,7 +44,8 @@ pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
     let rounds = [
         ("beside processes named as daemons are", daemons, no_more as fn(&Cgroup) -> Result<()>),
         ("in a unit of its own named kubelet", format!("{USERS_TREE}/kubelet.service"), given),
-        ("70 cgroups deep", nested, no_more),
+        // From here on the kernel is not asked to tell of cgroups.
+        (TOO_DEEP, nested, no_more),
         ("with marks of its own", format!("{USERS_TREE}/marked.service"), marked),
     ];
     for (nth, (what, path, prepare)) in rounds.iter().enumerate() {
@@ -60,6 +62,12 @@ pub(crate) fn disguises(test: &TestContext) -> Result<Outcome> {
         wait::until(SOON, "the leak is gone", || leak.is_alive().is_ok_and(|alive| !alive))?;
         scene.assert_peace().with_context(|| format!("a leak {what}"))?;
         wait::until(SOON, "ebb has recovered", || agent.count("pressureRelieved") > nth)?;
+        let is_told = agent.records().iter().any(|record| {
+            is(record, "degraded")
+                && record["what"].as_str().is_some_and(|what| what.contains("nested"))
+        });
+        let is_deep = rounds.iter().position(|(what, ..)| *what == TOO_DEEP) <= Some(nth);
+        ensure!(is_told == is_deep, "after {what} ebb listens for cgroups: {}", !is_told);
     }
     let victims = victims(&agent.stop()?);
     ensure!(victims.len() == rounds.len(), "ebb acted on {victims:?}");
