@@ -7,8 +7,7 @@
 //! What finds no room, and what cannot be written, is counted and told before the next line that can be.
 //! Until there is a thread, lines are written at once where there is room for them.
 
-use crate::handover::{Handover, Inbox, handover};
-use crate::queue::Writing;
+use crate::handover::{Handover, Inbox, Writing, handover};
 use crate::stream::{Stream, write_within};
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+/// All that such a thread does, until there is nobody left who could hand anything over.
+pub type Writing = Box<dyn FnOnce() + Send>;
+
 /// The side of whoever hands over; cheap to clone.
 #[derive(Debug)]
 pub(crate) struct Handover<T> {

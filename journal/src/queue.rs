@@ -3,7 +3,7 @@
 //! Standard output may be a pipe that nobody reads, and a disk may be full or slow; neither may hold up a decision, nor one the other.
 //! The queue is bounded: what does not fit is dropped and counted.
 
-pub use crate::handover::Progress;
+pub use crate::handover::{Progress, Writing};
 
 use crate::handover::{Handover, Inbox, handover};
 use crate::incident::{Incident, Incidents};
@@ -11,9 +11,6 @@ use crate::storing::{STORER, Storer, Storing};
 use std::io::{self, Write};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// All that such a thread does, until every [`Queue`] is gone.
-pub type Writing = Box<dyn FnOnce() + Send>;
 
 /// The name of the thread that writes lines, for whoever starts it.
 pub const WRITER: &str = "ebb-report";

@@ -6,10 +6,9 @@
 //! ```
 //! What cannot be stored is tried again, with the next and after a while: the disk may be full, which an eviction is to change. No more than the latest is kept for that.
 
-use crate::handover::{Handover, Inbox, Progress, handover};
+use crate::handover::{Handover, Inbox, Progress, Writing, handover};
 use crate::incident::Incident;
 use crate::job::Mode;
-use crate::queue::Writing;
 use std::io;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
