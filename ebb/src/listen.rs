@@ -13,7 +13,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Where the agent answers.
@@ -68,19 +68,17 @@ impl ListenArgs {
 }
 
 impl Listener {
-    /// Serves there for as long as the process lives; where that ends early it is told by a reporter of `reporters`', while there are any, and the agent goes on.
+    /// Serves there for as long as the process lives; where that ends early it is told by a reporter of `reporters`', and the agent goes on.
     pub(super) fn serve(
         self,
         metrics: Arc<Metrics>,
-        reporters: Weak<impl Fn() -> Reporter + Send + Sync + 'static>,
+        reporters: impl Fn() -> Reporter + Clone + Send + 'static,
     ) -> anyhow::Result<()> {
         let Self { flag, thread, what, at, taken } = self;
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tell = move |why: String| {
             let what = format!("{flag} {at} is served no more: {why}; the agent goes on");
-            if let Some(reporters) = reporters.upgrade() {
-                reporters().tell(Record::Degraded { part: Part::Http, what });
-            }
+            reporters().tell(Record::Degraded { part: Part::Http, what });
         };
         let tell_panic = tell.clone();
         let serve = move || {

@@ -178,11 +178,8 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
     let api_sink = api.as_ref().map(Api::sink);
     let counted = Arc::clone(&metrics);
     let reporters = reporters(args.output, mode, entries_below, queue.clone(), counted, api_sink);
-    // Those threads end with the process, and would keep the queue of records open.
-    let of_listeners = Arc::new(reporters.clone());
     for listener in listeners {
-        let reporters = Arc::downgrade(&of_listeners);
-        listener.serve(Arc::clone(&metrics), reporters).map_err(Failure::Failed)?;
+        listener.serve(Arc::clone(&metrics), reporters.clone()).map_err(Failure::Failed)?;
     }
     let reporter = reporters();
     let api = api.map(|api| api.serve(directory, reporters.clone())).transpose();
@@ -222,7 +219,6 @@ pub(super) fn run(mut args: Args) -> Result<(), Failure> {
         .await
         .map_err(Failure::Failed)
     });
-    drop(of_listeners);
     // Its thread has a word for the queue, too; one that hangs is not waited for.
     api.into_iter().for_each(Served::end);
     let result = match (queue.finish(LAST_RECORDS), result) {
