@@ -166,12 +166,11 @@ impl Moved {
 
     /// Workloads of which more must be read before [`Self::look`], the largest first: those of which only the usage was, in trees that may have memory beside what their workloads have. Taken for what they had earlier, what they took since would count twice.
     pub(super) fn unread(cgroups: &BTreeMap<u64, Tracked>, roots: &Roots) -> Vec<u64> {
-        let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
-        for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
-            trees.entry(&tracked.named).or_default().push(tracked);
+        if !cgroups.values().any(Tracked::is_read_in_part) {
+            return Vec::new();
         }
         let mut unread = Vec::new();
-        for (tree, own) in trees {
+        for (tree, own) in by_tree(cgroups) {
             let (parts, known): (Vec<&Tracked>, Vec<&Tracked>) =
                 own.into_iter().partition(|tracked| tracked.is_read_in_part());
             if !parts.is_empty() && Missing::of(&roots.cgroup.join(tree), &known).is_some() {
@@ -191,10 +190,9 @@ impl Moved {
         roots: &Roots,
     ) -> Explained {
         let before = std::mem::take(&mut self.trees);
-        let mut trees: BTreeMap<&Path, Vec<&Tracked>> =
-            before.iter().map(|tree| (tree.as_path(), Vec::new())).collect();
-        for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
-            trees.entry(&tracked.named).or_default().push(tracked);
+        let mut trees = by_tree(cgroups);
+        for tree in &before {
+            trees.entry(tree).or_default();
         }
         // Of one that has become a workload as a whole, or lies in another tree now, it is known who holds it.
         trees.retain(|tree, own| !own.is_empty() || !is_held_by_another(tree, cgroups, roots));
@@ -223,10 +221,9 @@ impl Moved {
         let mut explained = Explained::All;
         for (missing, own) in &short {
             let ids = || own.iter().map(|one| one.cgroup.id());
-            // Whoever came since they were asked has not been asked.
+            // Whoever came since they were asked has not been asked; where the operator lists workloads a newcomer need not be anybody.
             let mut held: Vec<_> =
                 ids().map(|id| answers.of(id, |held| held.own, !are_listed)).collect();
-            // A crowd may hide somebody there, too; a newcomer need not be anybody.
             let Shared { mut bytes, unknown, left } = share(missing.held.own, &mut held);
             if missing.is_notable(unknown) && !are_listed {
                 if missing.is_notable(left) {
@@ -373,6 +370,15 @@ fn share(missing: u64, held: &mut [Excess]) -> Shared {
     found.retain(|(_, bytes)| *bytes > 0);
     let left = if unasked.count() > 0 { 0 } else { unknown };
     Shared { bytes: found, unknown, left }
+}
+
+/// The workloads of each tree that was handed over.
+fn by_tree(cgroups: &BTreeMap<u64, Tracked>) -> BTreeMap<&Path, Vec<&Tracked>> {
+    let mut trees: BTreeMap<&Path, Vec<&Tracked>> = BTreeMap::new();
+    for tracked in cgroups.values().filter(|tracked| tracked.is_handed_over) {
+        trees.entry(&tracked.named).or_default().push(tracked);
+    }
+    trees
 }
 
 /// Whether a workload is `tree` itself, or lies below it or above.

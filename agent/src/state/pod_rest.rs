@@ -2,6 +2,7 @@
 //!
 //! The kubelet ranks a pod by its cgroup. To sum up its containers instead would let a pod fill a volume of medium `Memory`, have its container end, and be small.
 
+use super::pod_usage::plus;
 use super::tracked::Tracked;
 use crate::sense::cgroup::{Cgroup, Usage};
 use crate::sense::tree::Tree;
@@ -31,7 +32,7 @@ impl PodRests {
             let Some(owner) = &tracked.owner else { continue };
             let Some(pod) = pod_above(*id, &owner.uid, tree) else { continue };
             let (_, parts) = pods.entry(&owner.uid).or_insert((pod, Usage::default()));
-            *parts = memory_of(*parts, tracked.usage().unwrap_or_default(), u64::saturating_add);
+            *parts = memory_of(*parts, tracked.usage().unwrap_or_default(), plus);
         }
         self.0.clear();
         for (uid, (id, parts)) in pods {
@@ -40,7 +41,7 @@ impl PodRests {
             let mut whole = Usage::default();
             pod.read_memory(&mut whole, buffer);
             if whole.current.is_some() {
-                let rest = memory_of(whole, parts, u64::saturating_sub);
+                let rest = memory_of(whole, parts, less);
                 self.0.insert(Arc::clone(uid), rest);
             }
         }
@@ -72,12 +73,12 @@ fn is_of(name: &str, uid: &str) -> bool {
     name.strip_prefix("pod") == Some(uid) || by_systemd().unwrap_or(false)
 }
 
-/// Of two readings, each figure of memory put together; what only one of them tells stands as it is.
-fn memory_of(one: Usage, other: Usage, put: impl Fn(u64, u64) -> u64) -> Usage {
-    let put = |one: Option<u64>, other: Option<u64>| match (one, other) {
-        (Some(one), Some(other)) => Some(put(one, other)),
-        (one, other) => one.or(other),
-    };
+/// Of two readings, each figure of memory put together.
+fn memory_of(
+    one: Usage,
+    other: Usage,
+    put: impl Fn(Option<u64>, Option<u64>) -> Option<u64>,
+) -> Usage {
     Usage {
         current: put(one.current, other.current),
         anon: put(one.anon, other.anon),
@@ -90,9 +91,22 @@ fn memory_of(one: Usage, other: Usage, put: impl Fn(u64, u64) -> u64) -> Usage {
     }
 }
 
+/// What the whole has beside its parts; unknown where the whole is.
+fn less(whole: Option<u64>, parts: Option<u64>) -> Option<u64> {
+    whole.map(|whole| whole.saturating_sub(parts.unwrap_or(0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A part that is taken for the whole would count twice.
+    #[test]
+    fn what_is_not_known_of_the_whole_is_not_known_of_the_rest() {
+        assert_eq!(less(Some(9), Some(4)), Some(5));
+        assert_eq!((less(Some(9), None), less(None, Some(4))), (Some(9), None));
+        assert_eq!(less(Some(4), Some(9)), Some(0), "they are not read at one moment");
+    }
 
     #[test]
     fn a_pods_cgroup_is_known_by_its_uid_under_both_drivers() {

@@ -75,7 +75,7 @@ impl Usage {
 }
 
 /// The sum of what is known; unknown only when both are.
-fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (one, other) => one.or(other),
