@@ -2,7 +2,7 @@
 //!
 //! Nothing is made, written, repaired, counted or put aside, and a store that cannot be read so is only told: what becomes of it is its owner's matter.
 
-use super::{NAME, PAUSE, Remembered, StoreError, TRIES, damaged, evicted, images, pods};
+use super::{NAME, Remembered, StoreError, damaged, evicted, images, pods, soon};
 use crate::threads::contain;
 use ebb_policy::Time;
 use redb::{DatabaseError, ReadOnlyDatabase};
@@ -32,16 +32,8 @@ pub fn look(dir: &Path, now: Time) -> Result<Remembered, StoreError> {
 }
 
 fn open(path: &Path) -> Result<ReadOnlyDatabase, DatabaseError> {
-    let mut tries = 0;
-    loop {
-        match ReadOnlyDatabase::open(path) {
-            Err(DatabaseError::DatabaseAlreadyOpen) if tries < TRIES => {
-                tries += 1;
-                std::thread::sleep(PAUSE);
-            }
-            other => return other,
-        }
-    }
+    let is_taken = |error: &DatabaseError| matches!(error, DatabaseError::DatabaseAlreadyOpen);
+    soon(|| ReadOnlyDatabase::open(path), is_taken)
 }
 
 #[cfg(test)]

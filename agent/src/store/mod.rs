@@ -24,7 +24,7 @@ use ebb_policy::history::ImageRecord;
 pub use look::look;
 pub use memory::{Memory, Remembered};
 pub use outbox::OutboxFile;
-use redb::{Database, ReadableDatabase, ReadableTable as _, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable as _, TableDefinition};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,16 +108,7 @@ impl ImageStore {
     /// # Errors
     /// As [`Self::open`], and when somebody keeps it open.
     pub(crate) fn open_own_soon(dir: &Path) -> Result<Self, StoreError> {
-        let mut tries = 0;
-        loop {
-            match Self::open_own(dir) {
-                Err(error) if error.is_taken() && tries < TRIES => {
-                    tries += 1;
-                    std::thread::sleep(PAUSE);
-                }
-                other => return other,
-            }
-        }
+        soon(|| Self::open_own(dir), StoreError::is_taken)
     }
 
     fn open_as(dir: &Path, is_own: bool) -> Result<Self, StoreError> {
@@ -257,12 +248,34 @@ impl ImageStore {
     }
 }
 
+/// Opens a store, as soon as nobody else has it where that is why it cannot be opened.
+fn soon<T, E>(
+    mut open: impl FnMut() -> Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    for _ in 0..TRIES {
+        match open() {
+            Err(error) if is_taken(&error) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// A table as it is now; `None` where nothing was ever put into it.
+fn table<V: redb::Value + 'static>(
+    database: &impl ReadableDatabase,
+    definition: TableDefinition<'_, &'static str, V>,
+) -> Result<Option<ReadOnlyTable<&'static str, V>>, redb::Error> {
+    match database.begin_read()?.open_table(definition) {
+        Ok(table) => Ok(Some(table)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn images(database: &impl ReadableDatabase, now: Time) -> Result<Option<Records>, redb::Error> {
-    let table = match database.begin_read()?.open_table(IMAGES) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(table) = table(database, IMAGES)? else { return Ok(None) };
     let mut records = Records::new();
     for entry in table.iter()? {
         let (name, times) = entry?;
@@ -277,11 +290,7 @@ fn images(database: &impl ReadableDatabase, now: Time) -> Result<Option<Records>
 }
 
 fn evicted(database: &impl ReadableDatabase) -> Result<Evicted, redb::Error> {
-    let table = match database.begin_read()?.open_table(EVICTED) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Evicted::new()),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(table) = table(database, EVICTED)? else { return Ok(Evicted::new()) };
     let mut evicted = Evicted::new();
     for entry in table.iter()? {
         let (uid, sandboxes) = entry?;
@@ -292,11 +301,7 @@ fn evicted(database: &impl ReadableDatabase) -> Result<Evicted, redb::Error> {
 }
 
 fn pods(database: &impl ReadableDatabase) -> Result<NodePods, redb::Error> {
-    let table = match database.begin_read()?.open_table(PODS) {
-        Ok(table) => table,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(NodePods::new()),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(table) = table(database, PODS)? else { return Ok(NodePods::new()) };
     let mut pods = NodePods::new();
     for entry in table.iter()? {
         let (uid, pod) = entry?;
