@@ -1,3 +1,4 @@
+//! The server as clients meet it: many of them, slow ones, and those that never end.
 use super::*;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -60,18 +60,35 @@ fn a_leak_in_a_users_unit_with_a_daemons_name_is_killed() {
 /// The kernel leaves memory charged to the cgroup in which it was taken, and to the one above when that is removed.
 #[test]
 fn a_leak_that_has_moved_away_from_what_it_took_is_killed() {
+    holder_is_killed(
+        &format!("anon {}\nfile 0\n", 1500_u64 << 20),
+        "Name:\tleak\nRssAnon:\t 1500000 kB\n",
+    );
+}
+
+/// A memfd that was filled in one cgroup and is mapped in another goes with whoever maps it.
+#[test]
+fn a_leak_of_shared_memory_that_is_charged_elsewhere_is_killed() {
+    holder_is_killed(
+        &format!("anon {}\nfile 0\nshmem {}\n", 30 << 20, 1500_u64 << 20),
+        "Name:\tleak\nRssAnon:\t 10240 kB\nRssShmem:\t 1500000 kB\n",
+    );
+}
+
+/// Of a user's tree with this `memory.stat`, whose workloads are charged with little of it, the one goes whose process has this status.
+fn holder_is_killed(stat: &str, status: &str) {
     let users = "user.slice/user-1000.slice/user@1000.service";
     let mut node = FakeNode::new();
     let idle = node.add(&format!("{users}/idle.scope"), 20);
     let leak = node.add(&format!("{users}/leak.scope"), 10);
-    node.slice(users).set("memory.stat", &format!("anon {}\nfile 0\n", 1500_u64 << 20));
-    node.add_process(leak.pid(), &[("status", "Name:\tleak\nRssAnon:\t 1500000 kB\n")]);
+    node.slice(users).set("memory.stat", stat);
+    node.add_process(leak.pid(), &[("status", status)]);
     let innocent = node.add("apps/web", 300);
     let config = config(CONFIG);
     let agent = start(&node, config.path(), &["--enforce"]);
     node.gives_back_when_killed(&leak, 1500);
     node.set_available(60);
-    wait_for("the kill of whoever has moved", || leak.is_killed());
+    wait_for("the kill of whoever holds it", || leak.is_killed());
     agent.stop();
     assert!(!innocent.is_killed() && !idle.is_killed());
 }
@@ -96,27 +113,6 @@ fn what_a_pods_dead_container_left_in_memory_counts_for_the_pod() {
     wait_for("the kill of what is left of the leak", || leak.payload.is_killed());
     agent.stop();
     assert!(!calm.payload.is_killed());
-}
-
-/// A memfd that was filled in one cgroup and is mapped in another goes with whoever maps it.
-#[test]
-fn a_leak_of_shared_memory_that_is_charged_elsewhere_is_killed() {
-    let users = "user.slice/user-1000.slice/user@1000.service";
-    let mut node = FakeNode::new();
-    let idle = node.add(&format!("{users}/idle.scope"), 20);
-    let leak = node.add(&format!("{users}/leak.scope"), 10);
-    let stat = format!("anon {}\nfile 0\nshmem {}\n", 30 << 20, 1500_u64 << 20);
-    node.slice(users).set("memory.stat", &stat);
-    let status = "Name:\tleak\nRssAnon:\t 10240 kB\nRssShmem:\t 1500000 kB\n";
-    node.add_process(leak.pid(), &[("status", status)]);
-    let innocent = node.add("apps/web", 300);
-    let config = config(CONFIG);
-    let agent = start(&node, config.path(), &["--enforce"]);
-    node.gives_back_when_killed(&leak, 1500);
-    node.set_available(60);
-    wait_for("the kill of whoever maps it", || leak.is_killed());
-    agent.stop();
-    assert!(!innocent.is_killed() && !idle.is_killed());
 }
 
 /// The kernel has one `cgroup.kill` for all that is below; here it is that of the cgroup at which following ends.

@@ -1,8 +1,8 @@
 //! `ebb run --listen`: what probes and scrapers are told of a running agent, and that they cannot hold it up.
 
 use crate::lab::{CONFIG, Lab, Pod};
-use crate::trouble::{is_in_open, make_hang};
-use crate::{Agent, arguments, config, ebb, start, start_as};
+use crate::trouble::{goes_on_after_a_panic, is_in_open, make_hang};
+use crate::{Agent, arguments, config, ebb, start};
 use ebb_tests::fake_node::{FakeNode, wait_for};
 use ebb_tests::repository;
 use ebb_tests::runtime::Flavour;
@@ -203,26 +203,8 @@ fn strangers_that_keep_all_connections_do_not_keep_a_probe_waiting() {
 
 #[test]
 fn a_panic_of_what_is_served_is_told_and_the_agent_goes_on() {
-    let mut node = FakeNode::new();
-    let (hog, file) = (node.add("apps/hog", 1500), config(crate::CONFIG));
-    let mut command = ebb();
-    command.env("EBB_TEST_PANIC", "ebb-http");
-    let address = free_address();
-    let mut agent = start_as(command, &node, file.path(), &["--enforce", "--listen", &address]);
-    let is_told = |record: &Value| {
-        let what = record["what"].as_str().unwrap_or_default();
-        record["event"] == "degraded"
-            && record["part"] == "http"
-            && what.contains("is served no more: it panicked")
-    };
-    while !agent.seen.iter().any(is_told) {
-        agent.wait("degraded");
-    }
-    node.gives_back_when_killed(&hog, 1500);
-    node.set_available(60);
-    wait_for("the kill", || hog.is_killed());
-    agent.wait("pressureRelieved");
-    agent.stop();
+    let extra = ["--listen", &free_address()];
+    goes_on_after_a_panic("ebb-http", &extra, "http", "is served no more: it panicked");
 }
 
 /// The port of its metrics is on every address of the node, where any pod can keep it busy.

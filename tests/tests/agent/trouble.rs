@@ -1,7 +1,7 @@
 //! The whole agent when what it depends on hangs, lies or dies.
 
 use crate::lab::Lab;
-use crate::{CONFIG, config, ebb, kinds, start};
+use crate::{CONFIG, config, ebb, kinds, start, start_as};
 use ebb_tests::fake_node::{FakeNode, is_read, wait_for};
 use ebb_tests::runtime::Flavour;
 use serde_json::Value;
@@ -61,6 +61,28 @@ fn make_hanging_file(path: &std::path::Path) -> std::fs::File {
     let done = unsafe { libc::fcntl(made.as_file().as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
     assert_eq!(done, 0, "no lease on {}: {}", path.display(), std::io::Error::last_os_error());
     made.persist_noclobber(path).unwrap()
+}
+
+/// A thread that serves somebody panics: that is told of this `part`, with these words, and a leak is evicted all the same.
+pub(crate) fn goes_on_after_a_panic(thread: &str, extra: &[&str], part: &str, words: &str) {
+    let mut node = FakeNode::new();
+    let (hog, config) = (node.add("apps/hog", 1500), config(CONFIG));
+    let mut command = ebb();
+    command.env("EBB_TEST_PANIC", thread);
+    let extra: Vec<&str> = ["--enforce"].into_iter().chain(extra.iter().copied()).collect();
+    let mut agent = start_as(command, &node, config.path(), &extra);
+    let is_told = |record: &Value| {
+        let what = record["what"].as_str().unwrap_or_default();
+        record["event"] == "degraded" && record["part"] == part && what.contains(words)
+    };
+    while !agent.seen.iter().any(is_told) {
+        agent.wait("degraded");
+    }
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    wait_for("the kill", || hog.is_killed());
+    agent.wait("pressureRelieved");
+    agent.stop();
 }
 
 #[test]

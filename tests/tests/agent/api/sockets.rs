@@ -1,7 +1,8 @@
 //! The socket's file, and the thread behind it.
 
 use super::{Api, Served, wait_for};
-use crate::{CONFIG, arguments, config, ebb, start_as};
+use crate::trouble::goes_on_after_a_panic;
+use crate::{CONFIG, arguments, config, ebb};
 use ebb_api::client::Client;
 use ebb_tests::fake_node::FakeNode;
 use std::process::Output;
@@ -78,26 +79,8 @@ fn a_file_that_is_no_socket_and_a_group_that_there_is_not_are_refused_by_name() 
 
 #[test]
 fn a_panic_of_the_api_is_told_and_the_agent_goes_on() {
-    let mut node = FakeNode::new();
-    let hog = node.add("apps/hog", 1500);
-    let (config, dir) = (config(CONFIG), tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("api.sock");
-    let mut command = ebb();
-    command.env("EBB_TEST_PANIC", "ebb-api");
-    let extra = ["--enforce", "--api", path.to_str().unwrap()];
-    let mut agent = start_as(command, &node, config.path(), &extra);
-    let is_told = |record: &serde_json::Value| {
-        let what = record["what"].as_str().unwrap_or_default();
-        record["event"] == "degraded"
-            && record["part"] == "localApi"
-            && what.contains("the API is served no more")
-    };
-    while !agent.seen.iter().any(is_told) {
-        agent.wait("degraded");
-    }
-    node.gives_back_when_killed(&hog, 1500);
-    node.set_available(60);
-    wait_for("the kill", || hog.is_killed());
-    agent.wait("pressureRelieved");
-    agent.stop();
+    let extra = ["--api", path.to_str().unwrap()];
+    goes_on_after_a_panic("ebb-api", &extra, "localApi", "the API is served no more");
 }
