@@ -1,11 +1,11 @@
 //! Time as ebb uses it: nanoseconds of `CLOCK_BOOTTIME`, the clock that BPF records carry too.
 //!
-//! It never jumps and goes on while the machine is suspended, so that what ebb tells has the right time of day afterwards. What a victim is given, or a threshold, is time awake: [`SuspendMeter`].
+//! It never jumps and goes on while the machine is suspended, so that what ebb tells has the right time of day afterwards. What a victim is given, or a threshold, is time in which something could happen: [`StandstillMeter`].
 //! Policy sees milliseconds on the same scale, anchored once to the Unix epoch ([`Clock`]), so that ages of images and containers can be compared with it; a later step of the wall clock changes nothing.
 
 use nix::time::{ClockId, clock_gettime};
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment: nanoseconds since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -36,32 +36,45 @@ impl Boot {
     }
 }
 
-/// Tells for how long the machine was suspended.
+/// Tells for how long nothing could happen: the machine was suspended, or the loop was given no processor, as on a virtual machine that was paused or migrated.
 #[derive(Debug)]
-pub struct SuspendMeter {
+pub struct StandstillMeter {
     /// Time spent suspended since boot, as last seen.
-    seen: Duration,
+    suspended: Duration,
+    /// By when the loop should ask again at the latest. By a clock that stands still while the machine is suspended.
+    due: Instant,
 }
 
-impl SuspendMeter {
+impl StandstillMeter {
     /// A shorter one changes no grace period that anybody would notice.
     const SHORTEST: Duration = Duration::from_secs(1);
+
+    /// How long the loop may work before it asks again. What goes beyond that does not count, so that time goes on where each turn takes long.
+    const WORK: Duration = Duration::from_secs(1);
 
     /// Counts from here on.
     #[must_use]
     pub fn begin() -> Self {
-        Self { seen: suspended_since_boot() }
+        Self { suspended: suspended_since_boot(), due: Instant::now() + Self::WORK }
     }
 
-    /// How long the machine was suspended since this was last asked; `None` when it was not, or for less than a second.
-    pub fn slept(&mut self) -> Option<Duration> {
-        self.compare(suspended_since_boot())
+    /// Notes that the loop waits for something to do, for `wait` at most; returns until when.
+    pub fn rest(&mut self, wait: Duration) -> Instant {
+        self.due = Instant::now() + wait;
+        self.due
     }
 
-    fn compare(&mut self, now: Duration) -> Option<Duration> {
-        let slept = now.saturating_sub(self.seen);
-        self.seen = self.seen.max(now);
-        (slept >= Self::SHORTEST).then_some(slept)
+    /// How long nothing could happen since this was last asked; `None` when that is less than a second.
+    pub fn lasted(&mut self) -> Option<Duration> {
+        self.compare(suspended_since_boot(), Instant::now())
+    }
+
+    fn compare(&mut self, suspended: Duration, now: Instant) -> Option<Duration> {
+        let slept = suspended.saturating_sub(self.suspended);
+        let held_up = now.saturating_duration_since(self.due);
+        self.suspended = self.suspended.max(suspended);
+        self.due = now + Self::WORK;
+        Some(slept + held_up).filter(|lasted| *lasted >= Self::SHORTEST)
     }
 }
 
@@ -126,14 +139,38 @@ mod tests {
     #[test]
     fn a_sleep_is_told_once_and_a_late_reading_is_none() {
         let seconds = Duration::from_secs_f64;
-        let mut meter = SuspendMeter { seen: seconds(5.0) };
-        assert_eq!(meter.compare(seconds(5.0)), None);
+        let now = Instant::now();
+        let mut meter = StandstillMeter { suspended: seconds(5.0), due: now };
+        assert_eq!(meter.compare(seconds(5.0), now), None);
         // Held up between the two clocks, and not the next time.
-        assert_eq!(meter.compare(seconds(2.0)), None);
-        assert_eq!(meter.compare(seconds(5.5)), None);
-        assert_eq!(meter.compare(seconds(65.5)), Some(seconds(60.0)));
-        assert_eq!(meter.compare(seconds(65.5)), None);
-        assert_eq!(SuspendMeter::begin().slept(), None);
+        assert_eq!(meter.compare(seconds(2.0), now), None);
+        assert_eq!(meter.compare(seconds(5.5), now), None);
+        assert_eq!(meter.compare(seconds(65.5), now), Some(seconds(60.0)));
+        assert_eq!(meter.compare(seconds(65.5), now), None);
+        assert_eq!(StandstillMeter::begin().lasted(), None);
+    }
+
+    #[test]
+    fn a_loop_that_comes_late_was_held_up_and_one_that_works_long_is_not_for_all_of_it() {
+        let seconds = Duration::from_secs_f64;
+        let mut now = Instant::now();
+        let mut meter = StandstillMeter { suspended: Duration::ZERO, due: now };
+        let mut after = |passed, meter: &mut StandstillMeter| {
+            now += seconds(passed);
+            meter.compare(Duration::ZERO, now)
+        };
+        assert_eq!(after(0.9, &mut meter), None);
+        assert_eq!(after(5.0, &mut meter), Some(seconds(4.0)), "paused in the middle of a turn");
+        assert_eq!(after(0.0, &mut meter), None, "told once");
+        assert_eq!(after(1.9, &mut meter), None);
+        assert_eq!(after(2.0, &mut meter), Some(seconds(1.0)), "half of it counts as time");
+        // Woken at once, and when it was to be.
+        let due = meter.rest(seconds(10.0));
+        assert_eq!(meter.compare(Duration::ZERO, Instant::now()), None);
+        meter.due = due;
+        assert_eq!(meter.compare(Duration::ZERO, due), None);
+        meter.due = due;
+        assert_eq!(meter.compare(seconds(3.0), due + seconds(4.0)), Some(seconds(7.0)));
     }
 
     #[test]

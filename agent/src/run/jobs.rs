@@ -277,7 +277,7 @@ impl Agent {
         if !self.state.terminations().are_remembered() {
             return;
         }
-        self.look_for_suspend();
+        self.look_for_standstill();
         self.hold_unanswered_graces(at);
         for target in self.state.terminations().take_overdue(at) {
             let decision = self.state.terminations().decision_of(&target);

@@ -25,14 +25,21 @@ pub(super) struct LagMonitor {
     told: Option<Instant>,
     /// Since then.
     late: u64,
+    /// A test asks for it: whether its machine was busy is not what it is about.
+    is_silent: bool,
 }
 
 impl LagMonitor {
+    pub(super) fn begin() -> Self {
+        let is_asked = || std::env::var_os("EBB_TEST_SAYS_NOT_THAT_IT_IS_LATE").is_some();
+        Self { is_silent: cfg!(debug_assertions) && is_asked(), ..Self::default() }
+    }
+
     /// Takes in a turn; returns what to say of it, the first time and then once a minute.
     pub(super) fn observe(&mut self, turn: Turn) -> Option<String> {
         let overslept = turn.began.saturating_duration_since(turn.due);
         let took = turn.ended.saturating_duration_since(turn.began);
-        if overslept.max(took) < LATE {
+        if overslept.max(took) < LATE || self.is_silent {
             return None;
         }
         self.late += 1;

@@ -44,7 +44,7 @@ mod watches;
 use crate::act::{Actor, Mode, Standby};
 use crate::cadence::SHORTEST;
 use crate::cgroups::reconciler::Reconciler;
-use crate::clock::{Boot, SuspendMeter};
+use crate::clock::{Boot, StandstillMeter};
 use crate::config::{CgroupMode, Cgroups};
 use crate::report::Reporter;
 use crate::report::service::ServiceManager;
@@ -134,7 +134,7 @@ struct Reconciling {
 /// The running agent.
 struct Agent {
     state: NodeState,
-    suspends: SuspendMeter,
+    standstills: StandstillMeter,
     node: NodeWatch,
     policy: Policy,
     config: reload::ConfigWatch,
@@ -194,16 +194,16 @@ impl Agent {
     }
 
     async fn until_told_to_stop(&mut self, mut wakers: Wakers) {
-        let mut pace = LagMonitor::default();
+        let mut pace = LagMonitor::begin();
         loop {
             self.ask_for_disk();
             let wait = self.wait();
             self.standby.beat(wait);
             self.service.alive(Boot::now());
-            let due = Instant::now() + wait;
+            let due = self.standstills.rest(wait);
             let event = wakers.wait(wait, &mut self.kernel).await;
             self.standby.awake();
-            self.look_for_suspend();
+            self.look_for_standstill();
             let (began, what) = (Instant::now(), event.what());
             match event {
                 Event::Kernel => self.on_kernel(),
@@ -272,16 +272,18 @@ impl Agent {
         }
     }
 
-    /// Nothing runs while the machine is suspended, so no grace does.
+    /// Nothing runs while the machine is suspended or paused, so no grace does.
     ///
-    /// A turn may be interrupted by it: whoever is about to say whose time is over says so by a moment from before this call.
-    fn look_for_suspend(&mut self) {
-        let Some(slept) = self.suspends.slept() else { return };
-        tracing::info!("the machine was suspended for {slept:.0?}, which counts towards no grace");
+    /// A turn may be interrupted by that: whoever is about to say whose time is over says so by a moment from before this call.
+    fn look_for_standstill(&mut self) {
+        let Some(lasted) = self.standstills.lasted() else { return };
+        tracing::info!(
+            "for {lasted:.0?} nothing could happen, as in a machine that is suspended or paused: that counts towards no grace"
+        );
         let (now, clock) = (Boot::now(), self.state.clock());
-        self.state.terminations().note_suspend(slept, now);
-        let slept = Millis(u64::try_from(slept.as_millis()).unwrap_or(u64::MAX));
-        self.decisions.history.note_suspend(slept, clock.time(now));
+        self.state.terminations().note_standstill(lasted, now);
+        let lasted = Millis(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX));
+        self.decisions.history.note_standstill(lasted, clock.time(now));
     }
 
     /// Waits a moment for jobs that are under way: what was done must be on record, even when it is the last thing.

@@ -22,7 +22,7 @@ const SHOWN: usize = 10;
 impl Agent {
     /// Decides on what is known at `at`, and sets it in motion.
     pub(super) fn pass(&mut self, at: Boot) {
-        self.look_for_suspend();
+        self.look_for_standstill();
         self.stop_waiting_for_images(at);
         self.forget_refusals(at);
         self.stop_waiting_for_pods(at);

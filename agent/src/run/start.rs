@@ -14,7 +14,7 @@ use super::{
     session, status,
 };
 use crate::act::{self, Actor, Crew, Jobs, Mode, Standby};
-use crate::clock::{Clock, SuspendMeter};
+use crate::clock::{Clock, StandstillMeter};
 use crate::cluster::Cluster;
 use crate::sense::node::NodeSensor;
 use crate::state::NodeState;
@@ -173,7 +173,7 @@ impl Agent {
         }
         Ok(Self {
             state,
-            suspends: SuspendMeter::begin(),
+            standstills: StandstillMeter::begin(),
             node: NodeWatch::new(sensor),
             policy,
             config: readers.config,

@@ -181,17 +181,17 @@ impl Terminations {
         }
     }
 
-    /// Takes in that the machine was suspended for `slept`, as seen at `now`: nobody could end meanwhile, so nobody's time ran.
+    /// Takes in that nothing could happen for `lasted`, as seen at `now`: nobody could end meanwhile, or be seen to have ended, so nobody's time ran.
     ///
-    /// Who was chosen after the machine had slept keeps the times that were given then.
-    pub fn note_suspend(&mut self, slept: Duration, now: Boot) {
-        for termination in self.all.iter_mut().filter(|d| d.chosen.plus(slept) <= now) {
+    /// Who was chosen after that keeps the times that were given then.
+    pub fn note_standstill(&mut self, lasted: Duration, now: Boot) {
+        for termination in self.all.iter_mut().filter(|d| d.chosen.plus(lasted) <= now) {
             let Termination { kill_at, resumes, deadline, .. } = termination;
             let given = kill_at.iter_mut().chain(resumes).chain([deadline]);
-            given.for_each(|at| *at = at.plus(slept));
+            given.for_each(|at| *at = at.plus(lasted));
         }
-        for evicted in self.evicted.iter_mut().filter(|e| e.at.plus(slept) <= now) {
-            evicted.at = evicted.at.plus(slept);
+        for evicted in self.evicted.iter_mut().filter(|e| e.at.plus(lasted) <= now) {
+            evicted.at = evicted.at.plus(lasted);
         }
     }
 

@@ -93,12 +93,12 @@ impl History {
         }
     }
 
-    /// Takes in that the machine was suspended for `slept`, as seen at `now`: none of that counts towards a grace period, a transition period or a wait. The kubelet's clock stands still meanwhile, too.
+    /// Takes in that nothing could happen for `lasted`, as seen at `now` (the machine was suspended, or the caller was given no processor): none of that counts towards a grace period, a transition period or a wait. The kubelet's clock stands still in suspend, too.
     ///
-    /// What began after the machine had slept stays as it is.
-    pub fn note_suspend(&mut self, slept: Millis, now: Time) {
+    /// What began after that stays as it is.
+    pub fn note_standstill(&mut self, lasted: Millis, now: Time) {
         let later = |began: &mut Time| {
-            let shifted = began.plus(slept);
+            let shifted = began.plus(lasted);
             if shifted <= now {
                 *began = shifted;
             }
@@ -479,10 +479,10 @@ mod tests {
         };
         let (hour, woken) = (Millis::from_secs(3600), Time(5_000_000));
         let mut before = met(Time(1_000_000));
-        before.note_suspend(hour, woken);
+        before.note_standstill(hour, woken);
         assert_eq!(before, met(Time(4_600_000)));
         let mut since = met(Time(4_999_000));
-        since.note_suspend(hour, woken);
+        since.note_standstill(hour, woken);
         assert_eq!(since, met(Time(4_999_000)));
     }
 

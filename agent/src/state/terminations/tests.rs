@@ -70,7 +70,7 @@ fn a_machine_that_sleeps_takes_nobodys_time() {
     terminations.begin(key("b"), killed.clone(), Duration::ZERO, MEMORY);
     let slept = Duration::from_secs(3600);
     let woken = Boot::now().plus(slept);
-    terminations.note_suspend(slept, woken);
+    terminations.note_standstill(slept, woken);
     assert!(terminations.take_overdue(woken).is_empty());
     let (gone, stuck) = terminations.look(Path::new("/proc"), woken);
     assert!(gone.is_empty() && stuck.is_empty(), "{gone:?} {stuck:?}");
@@ -83,7 +83,7 @@ fn who_is_chosen_after_the_machine_slept_has_its_own_time_and_no_more() {
     let mut terminations = Terminations::default();
     terminations.begin(key("a"), target.clone(), Duration::from_secs(30), MEMORY);
     // The machine slept before that, and it is noticed only now.
-    terminations.note_suspend(Duration::from_secs(3600), Boot::now());
+    terminations.note_standstill(Duration::from_secs(3600), Boot::now());
     assert_eq!(terminations.take_overdue(Boot::now().plus(Duration::from_secs(31))), [target]);
 }
 
