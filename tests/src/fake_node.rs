@@ -127,6 +127,11 @@ impl FakeNode {
         });
     }
 
+    /// Makes `/proc/meminfo` say this.
+    pub fn says(&self, meminfo: &str) {
+        replace(&self.proc().join("meminfo"), meminfo);
+    }
+
     /// Makes `/proc/meminfo` say this, and waits until it has been read so often since: each look of the agent reads it once.
     pub fn is_looked_at(&self, meminfo: &str, times: usize) {
         let path = self.proc().join("meminfo");
@@ -144,6 +149,16 @@ impl FakeNode {
     pub fn gives_back_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
         let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
         cgroup.when_killed(move || replace(&meminfo, &meminfo_with(kib)));
+    }
+
+    /// The same, but one of its processes hangs in the kernel, with 1 MiB.
+    pub fn gives_back_and_hangs_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
+        let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
+        let hangs = cgroup.clone();
+        cgroup.after_the_kill(move || {
+            hangs.holds(1);
+            replace(&meminfo, &meminfo_with(kib));
+        });
     }
 
     /// The same with swap.
@@ -279,6 +294,15 @@ impl FakeCgroup {
 
     /// Does what the kernel does once ebb has killed it: `first`, then it is empty.
     fn when_killed(&self, first: impl FnOnce() + Send + 'static) {
+        let cgroup = self.clone();
+        self.after_the_kill(move || {
+            first();
+            cgroup.empty();
+        });
+    }
+
+    /// Does this once ebb has killed it.
+    fn after_the_kill(&self, then: impl FnOnce() + Send + 'static) {
         let kill = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
         kill.add_watch(&self.path.join("cgroup.kill"), AddWatchFlags::IN_MODIFY).unwrap();
         let cgroup = self.clone();
@@ -288,8 +312,7 @@ impl FakeCgroup {
                     return;
                 }
             }
-            first();
-            cgroup.empty();
+            then();
         });
     }
 

@@ -86,14 +86,17 @@ fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_
     let id = crashes.path.metadata().unwrap().ino().to_string();
     command.env("EBB_TEST_OOM_STORM", id);
     let dir = incidents.path().to_str().unwrap();
-    let mut agent = start_as(command, &node, config.path(), &["--enforce", "--incidents", dir]);
+    let agent = start_as(command, &node, config.path(), &["--enforce", "--incidents", dir]);
     node.gives_back_when_killed(&hog, 1500);
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
-    agent.wait("pressureRelieved");
+    // Among so many records that of its end may be one of those that are dropped.
+    let is_json = |file: &std::path::PathBuf| file.extension().is_some_and(|end| end == "json");
+    let stored = || std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).find(is_json);
+    wait_for("the incident to be stored", || stored().is_some());
     agent.stop();
-    let file = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
-    let incident: Incident = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let incident = std::fs::read(stored().unwrap()).unwrap();
+    let incident: Incident = serde_json::from_slice(&incident).unwrap();
     let told = incident.timeline;
     let times = |what: &str| -> u64 {
         told.iter().filter(|moment| moment.what.contains(what)).map(Moment::times).sum()

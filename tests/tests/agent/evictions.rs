@@ -1,7 +1,7 @@
 //! The whole agent with a container runtime in the test's own process: who is ended and how, and that memory never waits for the runtime.
 
 use crate::lab::{CONFIG, Lab, Pod, STANDALONE};
-use crate::{Agent, config};
+use crate::{Agent, config, kinds};
 use ebb_agent::pods::Evicted;
 use ebb_agent::store::ImageStore;
 use ebb_tests::fake_node::wait_for;
@@ -83,10 +83,10 @@ fn a_pod_whose_cgroups_the_runtime_does_not_tell_is_not_chosen() {
     agent.wait("evictionDeferred");
     lab.world().faults.clear();
     wait_for("the kill once its cgroup is known", || hog.payload.is_killed());
-    let early = agent.seen.iter().filter(|record| record["event"] == "decided").count();
     agent.wait("pressureRelieved");
-    agent.stop();
-    assert_eq!(early, 0, "it was chosen before");
+    let records = agent.stop();
+    let times = kinds(&records).iter().filter(|kind| **kind == "decided").count();
+    assert_eq!(times, 1, "it was chosen before: {records:#?}");
 }
 
 #[test]
@@ -148,7 +148,6 @@ fn a_second_hog_goes_although_the_sandbox_of_the_first_is_still_there() {
     lab.node.gives_back_when_killed(&second.payload, 1500);
     lab.node.set_available(60);
     wait_for("the first kill", || first.payload.is_killed());
-    assert!(!second.payload.is_killed());
     first.payload.empty();
     lab.world().exit(&first.container, 137);
     wait_for("the second kill", || second.payload.is_killed());
@@ -196,7 +195,7 @@ fn a_pod_that_does_not_end_in_its_grace_has_its_containers_killed_and_not_its_sa
     lab.world().faults.insert("StopContainer".into(), Fault::Hang);
     lab.node.set_available(60);
     wait_for("the kill at the deadline", || hog.payload.is_killed());
-    assert_eq!(lab.world().count("StopContainer"), 1);
+    wait_for("the runtime to be asked", || lab.world().count("StopContainer") == 1);
     lab.node.gives_back(&hog.payload, 1500);
     wait_for("the sandbox to be stopped", || lab.world().count("StopPodSandbox") >= 1);
     agent.wait("pressureRelieved");

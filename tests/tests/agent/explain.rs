@@ -157,7 +157,7 @@ fn an_eviction_is_explained_from_its_record_with_its_grounds_and_how_it_was_told
     place.lab.node.gives_back_when_killed(&place.hog.payload, 1500);
     place.lab.node.set_available(60);
     agent.wait("evictionTold");
-    agent.wait("pressureRelieved");
+    agent.told("pressureRelieved");
     agent.stop();
     let found = json(&place.explain("pod/hog", &["--incidents", dir, "-o", "json"]));
     let own = &found["past"]["incidents"][0];

@@ -37,7 +37,7 @@ fn a_pod_is_asked_to_end_before_a_hard_threshold_is_reached() {
     lab.node.gives_back(&leak.payload, 1500);
     lab.world().exit(&leak.container, 0);
     wait_for("its sandbox to be stopped", || lab.world().count("StopPodSandbox") > 0);
-    let evict = first(&mut agent, "decided").unwrap();
+    let evict = agent.told("decided");
     let grace = evict["evict"][0]["grace"].as_u64();
     assert!(grace.is_some_and(|seconds| (1..10).contains(&seconds)), "{evict}");
     agent.stop();

@@ -132,9 +132,9 @@ fn a_leak_in_seventy_nested_cgroups_is_killed() {
     let innocent = node.add("system.slice/web.service", 100);
     let config = config(CONFIG);
     let agent = start(&node, config.path(), &["--enforce"]);
+    deepest.iter().for_each(|cgroup| node.gives_back_when_killed(cgroup, 1500));
     node.set_available(60);
     wait_for("the kill", || deepest.iter().any(FakeCgroup::is_killed));
-    node.set_available(1500);
     deepest.iter().for_each(FakeCgroup::empty);
     agent.stop();
     assert!(!innocent.is_killed());
@@ -200,10 +200,9 @@ fn a_victim_that_hangs_does_not_keep_ebb_from_holding_the_next_ahead() {
     leak.lists(&format!("{}\n", process.0.id()));
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
+    node.gives_back_and_hangs_when_killed(&hanging, 1500);
     node.set_available(60);
     wait_for("the kill", || hanging.is_killed());
-    hanging.holds(1);
-    node.set_available(1500);
     assert_eq!(agent.wait("terminated")["outcome"], "timedOut");
     let forgotten = Instant::now() + Duration::from_secs(55);
     // From far above the threshold to right above it, again and again.
@@ -251,9 +250,9 @@ fn a_refusal_is_not_remembered_for_the_life_of_the_cgroup() {
     let config = config(CONFIG);
     let mut agent = start(&node, config.path(), &["--enforce"]);
     node.gives_back_when_killed(&leak, 1500);
+    let began = Instant::now();
     node.set_available(60);
     let refused = agent.wait("notDone");
-    let began = Instant::now();
     assert!(refused["why"].as_str().unwrap().contains("-1000"), "{refused}");
     assert!(!leak.is_killed());
     node.add_process(ninth, &[("oom_score_adj", "0\n")]);

@@ -21,7 +21,7 @@ ebb:
 ";
 
 /// Has the agent look at the node: a configuration that has changed has it do so once it was told of, and the second is told of after the first look.
-fn look_again(agent: &mut Agent, file: &Path, text: &str) {
+pub(crate) fn look_again(agent: &mut Agent, file: &Path, text: &str) {
     for victims in [3, 4] {
         fs::write(file, format!("{text}  maxVictims: {victims}\n")).unwrap();
         agent.signal(Signal::SIGHUP);

@@ -48,6 +48,15 @@ pub(crate) fn make_hang(path: &std::path::Path) {
     std::fs::rename(pipe, path).unwrap();
 }
 
+/// A workload of which nobody can read the memory without waiting for ever. It comes into the tree as that: who has read it once keeps the file open.
+pub(crate) fn add_trap(node: &mut FakeNode) -> std::path::PathBuf {
+    let made = node.add("../trap", 1).path;
+    make_hang(&made.join("memory.current"));
+    let trap = node.cgroups().join("trap");
+    std::fs::rename(made, &trap).unwrap();
+    trap.join("memory.current")
+}
+
 /// Makes a regular file that hangs whoever opens it, as one of a network file system may: a lease on it is held, and not given back when the kernel asks for it. The kernel waits for that as long as `/proc/sys/fs/lease-break-time` says, 45 s unless it was changed.
 fn make_hanging_file(path: &std::path::Path) -> std::fs::File {
     use nix::libc;
@@ -97,11 +106,12 @@ fn a_kill_that_hangs_is_taken_over_and_its_victim_counts_until_its_deadline() {
     let not_done = agent.wait("notDone");
     assert!(not_done["why"].as_str().unwrap().contains("hangs"), "{not_done}");
     // The kill may have come through, or come through yet: nobody else goes before its time is over.
-    let timed_out = agent.wait("terminated");
+    let timed_out = agent.told("terminated");
     assert_eq!(timed_out["workload"]["name"], "/apps/hangs", "{timed_out}");
     assert_eq!(timed_out["outcome"], "timedOut", "{timed_out}");
-    assert!(!agent.seen.iter().any(|record| record["event"] == "evicted"), "somebody went before");
-    let acted = agent.wait("evicted");
+    let acted = agent.told("evicted");
+    let place = |record| agent.seen.iter().position(|seen| seen == record).unwrap();
+    assert!(place(&timed_out) < place(&acted), "somebody went before: {:#?}", agent.seen);
     assert_eq!(acted["workload"]["name"], "/apps/second", "{acted}");
     assert!(second.is_killed());
     agent.kill();
@@ -119,9 +129,9 @@ fn a_victim_whose_kill_hangs_and_that_dies_all_the_same_is_the_only_one() {
     node.set_available(60);
     agent.wait("notDone");
     node.gives_back(&hangs, 1500);
-    let gone = agent.wait("terminated");
+    let gone = agent.told("terminated");
     assert_eq!(gone["workload"]["name"], "/apps/hangs", "{gone}");
-    agent.wait("pressureRelieved");
+    agent.told("pressureRelieved");
     // This process may have been kept from running until the deadline was over.
     let is_late = gone["outcome"] == "timedOut";
     assert!(is_late || !second.is_killed(), "it was evicted for what the first was to give back");
@@ -136,9 +146,7 @@ fn a_loop_that_hangs_is_stood_in_for_by_the_watchdog() {
     // So near that workloads are read every few milliseconds.
     node.set_available(120);
     let mut agent = start(&node, config.path(), &["--enforce"]);
-    let trap = node.add("apps/trap", 1);
-    let pipe = trap.path.join("memory.current");
-    make_hang(&pipe);
+    let pipe = add_trap(&mut node);
     wait_for("the loop to open it", || is_in_open(agent.child.id(), &pipe));
     node.set_available(60);
     wait_for("the kill", || hog.is_killed());
@@ -342,7 +350,7 @@ fn who_has_ended_when_it_is_to_be_killed_departs_and_costs_nobody_else() {
     let web = node.add("apps/web", 100);
     bomb.set("pids.current", "25000\n");
     let config = config(
-        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  pid.available: \"3000\"\nevictionSoftGracePeriod:\n  pid.available: 100ms\nevictionMaxPodGracePeriod: 3\nebb:\n  memoryAvailable: memAvailable\n",
+        "evictionHard:\n  memory.available: 10Mi\nevictionSoft:\n  pid.available: \"3000\"\nevictionSoftGracePeriod:\n  pid.available: 100ms\nevictionMaxPodGracePeriod: 10\nebb:\n  memoryAvailable: memAvailable\n",
     );
     let mut agent = start(&node, config.path(), &["--enforce"]);
     let tasks = |count: u32| {
@@ -391,4 +399,38 @@ fn a_leak_that_began_a_moment_ago_goes_alone_though_no_kernel_event_told_of_it()
     }
     let records = agent.stop();
     assert!(!web.is_killed(), "{records:#?}");
+}
+
+/// A virtual machine is paused, or migrated, right after the kill: nobody could end meanwhile, and nobody else is to go for that.
+#[test]
+fn who_was_killed_before_the_machine_stood_still_has_its_time_afterwards() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let web = node.add("apps/web", 800);
+    let config = config(CONFIG);
+    let mut command = ebb();
+    command.env_remove("EBB_TEST_SAYS_NOT_THAT_IT_IS_LATE");
+    let mut agent = start_as(command, &node, config.path(), &["--enforce"]);
+    node.set_available(60);
+    assert_eq!(agent.wait("evicted")["workload"]["name"], "/apps/hog");
+    agent.signal(nix::sys::signal::Signal::SIGSTOP);
+    // For longer than a victim counts as coming back.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let goes_on = std::time::Instant::now();
+    agent.signal(nix::sys::signal::Signal::SIGCONT);
+    let told = agent.wait("degraded");
+    assert_eq!(told["part"], "loop", "{told}");
+    is_read(&node.proc().join("meminfo"), 5);
+    let took = goes_on.elapsed();
+    node.gives_back(&hog, 1500);
+    let gone = agent.wait("terminated");
+    assert_eq!(gone["workload"]["name"], "/apps/hog", "{gone}");
+    agent.wait("pressureRelieved");
+    agent.stop();
+    // This process may have been kept from running until the rest of its time was over, too.
+    assert!(
+        took > std::time::Duration::from_secs(1)
+            || (gone["outcome"] == "exited" && !web.is_killed()),
+        "{gone}"
+    );
 }
