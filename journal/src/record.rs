@@ -301,6 +301,9 @@ pub enum Record {
         started_at: u64,
         /// Its `oom_score_adj`, -1000 to 1000.
         oom_score_adj: i32,
+        /// Kills at the same limit before this one that have no record of their own: of more than ten in a minute the last one has, for all of them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        not_told: u64,
     },
     /// Workloads at their own limit: the node is not involved, nothing is done.
     LocalPressure {
@@ -485,4 +488,9 @@ pub enum Record {
         /// Why.
         why: String,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like this")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

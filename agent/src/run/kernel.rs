@@ -234,6 +234,9 @@ impl Agent {
         for episode in self.watches.episodes_mut() {
             episode.note_oom_kill(&limit, at, who.clone());
         }
+        if let Some(metrics) = self.reporter.metrics() {
+            metrics.count_oom_kill(&limit);
+        }
         let record = Record::OomKill {
             comm: kill.victim.clone(),
             pid: kill.pid,
@@ -243,9 +246,21 @@ impl Agent {
             killed_at: clock.unix_ms(at),
             started_at: clock.unix_ms(started),
             oom_score_adj: kill.oom_score_adj.unwrap_or_default(),
+            not_told: 0,
         };
-        self.reporter.tell_at(at, record);
+        if let Some(record) = self.told.oom_kills.observe(at, record) {
+            self.reporter.tell_at(at, record);
+        }
         self.state.observe_oom_kill(kill);
+    }
+
+    /// Tells of the kills that were too many to be told one by one, once their minute is over; of all of them when ebb ends.
+    pub(super) fn tell_of_oom_kills(&mut self, is_end: bool) {
+        let reports = &mut self.told.oom_kills;
+        let due = if is_end { reports.take_all() } else { reports.take_due(Boot::now()) };
+        for (at, record) in due {
+            self.reporter.tell_at(at, record);
+        }
     }
 
     /// Reads what the kernel side counts of each workload while something is near, in one batch.

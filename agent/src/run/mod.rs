@@ -25,6 +25,7 @@ mod kernel;
 mod lag;
 mod look;
 mod memory_pressure;
+mod oom_kills;
 mod pass;
 mod persist;
 mod precedence;
@@ -63,6 +64,7 @@ use kernel::KernelFeed;
 use lag::{LagMonitor, Turn};
 use look::NodeWatch;
 use memory_pressure::Pressures;
+use oom_kills::OomKillReports;
 use precedence::Precedence;
 pub use reflex::{Arming, open as open_reflex};
 pub use reload::{ReadAnew, Reload};
@@ -123,6 +125,8 @@ struct Told {
     dropped: Dropped,
     /// How storing incidents goes.
     storing: Storing,
+    /// Kills by the kernel, of late.
+    oom_kills: OomKillReports,
 }
 
 /// The reconciler of cgroups; none runs where the configuration has it off.
@@ -251,6 +255,7 @@ impl Agent {
                         .for_each(|reconciler| reconciler.end(LAST_WORDS));
                     self.store_open_episodes(why);
                     self.leave_cluster().await;
+                    self.tell_of_oom_kills(true);
                     self.tell_of_dropped_records();
                     self.reporter.tell(Record::Stopping { why: why.to_owned() });
                     return;
@@ -367,6 +372,7 @@ impl Agent {
 
     fn on_tick(&mut self) {
         self.tell_of_dropped_records();
+        self.tell_of_oom_kills(false);
         self.tell_of_unstored_incidents();
         self.look_for_losses();
         self.look_for_a_stuck_configuration();

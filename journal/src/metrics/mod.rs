@@ -174,6 +174,18 @@ impl Metrics {
         self.incidents_lost.add(more);
     }
 
+    /// The kernel has killed one process, whether or not a record tells of it alone.
+    pub fn count_oom_kill(&self, limit: &OomConstraint) {
+        let at = match limit {
+            OomConstraint::Node => 0,
+            OomConstraint::Cgroup { .. } | OomConstraint::CgroupV1 { .. } => 1,
+            OomConstraint::Unknown => 2,
+        };
+        if let Some(kills) = self.oom_kills.get(at) {
+            kills.add(1);
+        }
+    }
+
     /// Takes in a record.
     fn note(&self, entry: &Entry) {
         let incident = entry.episodes.first().map(String::as_str);
@@ -211,16 +223,6 @@ impl Metrics {
             Record::PressureRelieved { timeline, .. } => {
                 if let Some(last) = timeline.last() {
                     observe(&self.relieved, last.after_ms);
-                }
-            }
-            Record::OomKill { limit, .. } => {
-                let at = match limit {
-                    OomConstraint::Node => 0,
-                    OomConstraint::Cgroup { .. } | OomConstraint::CgroupV1 { .. } => 1,
-                    OomConstraint::Unknown => 2,
-                };
-                if let Some(kills) = self.oom_kills.get(at) {
-                    kills.add(1);
                 }
             }
             Record::Lost { kinds, .. } => {

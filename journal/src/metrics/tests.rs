@@ -229,6 +229,19 @@ fn a_name_that_a_workload_chose_is_no_part_of_the_text_unless_it_is_plain() {
     assert_eq!(line.as_deref(), Some("4"));
 }
 
+/// However many have no record of their own.
+#[test]
+fn each_kill_by_the_kernel_is_counted_by_whose_limit_it_was() {
+    let metrics = Metrics::default();
+    let limit = OomConstraint::Cgroup { id: 7, path: None };
+    (0..3).for_each(|_| metrics.count_oom_kill(&limit));
+    metrics.count_oom_kill(&OomConstraint::Node);
+    for (limit, times) in [("node", "1"), ("cgroup", "3"), ("unknown", "0")] {
+        let told = value(&metrics, &format!("ebb_oom_kills_total{{limit=\"{limit}\"}}"));
+        assert_eq!(told.as_deref(), Some(times), "{limit}");
+    }
+}
+
 #[test]
 fn what_was_lost_collected_and_different_is_counted_by_kind() {
     let metrics = Metrics::default();

@@ -386,20 +386,27 @@ fn of_episodes() -> BoxedStrategy<Record> {
         (signal(), any::<u64>(), moments()).prop_map(|(signal, available, timeline)| {
             Record::PressureRelieved { signal, available, timeline }
         }),
-        (name(), any::<(u32, Option<u64>, u64, u64, i32)>(), option::of(name()), limit()).prop_map(
-            |(comm, (pid, cgroup, killed_at, started_at, oom_score_adj), path, limit)| {
-                Record::OomKill {
+        (name(), any::<(u32, Option<u64>, u64, u64, i32, u64)>(), option::of(name()), limit())
+            .prop_map(
+                |(
                     comm,
-                    pid,
-                    cgroup,
+                    (pid, cgroup, killed_at, started_at, oom_score_adj, not_told),
                     path,
                     limit,
-                    killed_at,
-                    started_at,
-                    oom_score_adj,
+                )| {
+                    Record::OomKill {
+                        comm,
+                        pid,
+                        cgroup,
+                        path,
+                        limit,
+                        killed_at,
+                        started_at,
+                        oom_score_adj,
+                        not_told,
+                    }
                 }
-            }
-        ),
+            ),
         vec(key(), 0..3).prop_map(|workloads| Record::LocalPressure { workloads }),
     ]
     .boxed()

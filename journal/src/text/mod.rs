@@ -278,7 +278,7 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             }
             (YELLOW, lines)
         }
-        Record::OomKill { comm, pid, cgroup, path, limit, oom_score_adj, .. } => {
+        Record::OomKill { comm, pid, cgroup, path, limit, oom_score_adj, not_told, .. } => {
             let place = path.clone().or(cgroup.map(|id| format!("cgroup {id}")));
             let place = place.unwrap_or_else(|| "an unknown cgroup".into());
             let limit = match (limit, limit.for_policy()) {
@@ -287,7 +287,12 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
                 (_, None) => "whose limit was hit is not known".to_owned(),
             };
             let who = format!("{comm} (pid {pid}, oom_score_adj {oom_score_adj})");
-            (RED, vec![format!("the kernel's OOM killer killed {who} in {place}: {limit}")])
+            let before = match not_told {
+                0 => String::new(),
+                n => format!("; {n} more before it, which are not told one by one"),
+            };
+            let what = format!("the kernel's OOM killer killed {who} in {place}: {limit}{before}");
+            (RED, vec![what])
         }
         Record::LocalPressure { workloads } => {
             let names: Vec<_> = workloads.iter().map(|key| key.name.as_str()).collect();

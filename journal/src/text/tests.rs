@@ -101,6 +101,7 @@ fn an_oom_kill_is_told_with_whose_limit_it_was_and_as_fields() {
         killed_at: 2000,
         started_at: 1000,
         oom_score_adj: 300,
+        not_told: 0,
     };
     let said = |limit| lines(&kill(limit)).1.concat();
     let who = "the kernel's OOM killer killed leak (pid 7, oom_score_adj 300) in /apps/leak";

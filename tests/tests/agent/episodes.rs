@@ -1,6 +1,6 @@
 //! The whole agent: an episode's record says how everything ended that was done in it.
 
-use crate::{CONFIG, config, ebb, start, start_as};
+use crate::{CONFIG, config, ebb, kinds, start, start_as};
 use ebb_journal::Moment;
 use ebb_journal::incident::Incident;
 use ebb_tests::fake_node::{FakeNode, wait_for};
@@ -94,7 +94,7 @@ fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_
     let is_json = |file: &std::path::PathBuf| file.extension().is_some_and(|end| end == "json");
     let stored = || std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).find(is_json);
     wait_for("the incident to be stored", || stored().is_some());
-    agent.stop();
+    let records = agent.stop();
     let incident = std::fs::read(stored().unwrap()).unwrap();
     let incident: Incident = serde_json::from_slice(&incident).unwrap();
     let told = incident.timeline;
@@ -106,4 +106,9 @@ fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_
         assert!(told.iter().any(|moment| moment.what == what), "{what} is missing in {told:#?}");
     }
     assert!(told.len() < 100, "{}", told.len());
+    // Ten of them alone, and those of the whole minute together.
+    let kills = records.iter().filter(|record| record["event"] == "oomKill");
+    let more = kills.clone().filter_map(|record| record["notTold"].as_u64()).sum::<u64>();
+    assert!(kills.count() <= 22 && more > 300, "{more}");
+    assert!(kinds(&records).contains(&"pressureRelieved"), "{records:#?}");
 }
