@@ -117,8 +117,10 @@ struct AtStart {
 struct Told {
     /// Why a decision waits, one line for each kind of reason.
     deferral: Option<Vec<String>>,
+    deferral_at: Boot,
     /// Who runs into a limit of its own.
     own_limits: Vec<WorkloadKey>,
+    own_limits_at: Boot,
     /// How many workloads are not held open.
     not_held: usize,
     /// How many records were dropped.

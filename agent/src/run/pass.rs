@@ -1,9 +1,9 @@
 //! One pass: the snapshot goes to policy, and the plan that comes back is set in motion.
 
-use super::Agent;
 use super::episode::Episode;
 use super::status::RANKED;
 use super::watch::{Watch, also, need};
+use super::{Agent, LOCAL_EVERY};
 use crate::act::{Candidate, LastResort, Mode, Need, Rung, Step, Target};
 use crate::clock::Boot;
 use crate::state::{Cause, Extent};
@@ -15,6 +15,9 @@ use ebb_policy::plan::{
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Plan, Signal, Snapshot, decide, last_resort};
 use std::time::Duration;
+
+/// Between two records of why nobody is evicted, where the reason has changed since.
+const DEFERRALS_APART: Duration = Duration::from_millis(100);
 
 /// Candidates shown with a plan.
 const SHOWN: usize = 10;
@@ -306,9 +309,12 @@ impl Agent {
             })
             .collect();
         local.sort();
-        if local != self.told.own_limits {
+        // Its owner decides how often one of them changes.
+        let now = Boot::now();
+        if local != self.told.own_limits && now.since(self.told.own_limits_at) >= LOCAL_EVERY {
             if local.iter().any(|key| !self.told.own_limits.contains(key)) {
                 self.reporter.tell(Record::LocalPressure { workloads: local.clone() });
+                self.told.own_limits_at = now;
             }
             self.told.own_limits = local;
         }
@@ -325,6 +331,12 @@ impl Agent {
         if kinds.is_empty() || self.told.deferral.as_ref() == Some(&kinds) {
             return;
         }
+        // Workloads that take and give memory change it with every look: one that lasts is told.
+        let now = Boot::now();
+        if self.told.deferral.is_some() && now.since(self.told.deferral_at) < DEFERRALS_APART {
+            return;
+        }
+        self.told.deferral_at = now;
         let notes = why.map(|note| Worded::from(PlanNote::of(plan, note))).collect();
         self.reporter.tell(Record::EvictionDeferred {
             signal: plan.handled.as_ref().map(|h| h.signal),
