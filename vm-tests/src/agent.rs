@@ -143,13 +143,14 @@ impl Agent {
     ) -> Result<Value> {
         let deadline = Instant::now() + limit;
         loop {
+            // Before the look, so that the last one is after the deadline.
+            let left = deadline.saturating_duration_since(Instant::now());
             if let Some(found) = self.records().iter().find(|record| fits(record)) {
                 return Ok(found.clone());
             }
             if let Some(status) = self.child.try_wait().context("cannot look at ebb")? {
                 bail!("ebb ended with {status} before {what}");
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             ensure!(
                 !left.is_zero(),
                 "waited {} s in vain until {what}; {}",

@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Between two looks that ask a container runtime: an emulated one is kept from its work by more.
 const SELDOM: Duration = Duration::from_millis(300);
 
-/// Look until `holds` or the deadline has passed; `what` completes "waited N s until …".
+/// Look until `holds` or the deadline has passed, and once more after it: who looks may have been held up all the while. `what` completes "waited N s until …".
 pub(crate) fn until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
     until_some(limit, what, || holds().then_some(()))
 }
@@ -44,10 +44,11 @@ fn look_every<T>(
 ) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
+        let is_last = Instant::now() > deadline;
         if let Some(found) = look() {
             return Ok(found);
         }
-        if Instant::now() > deadline {
+        if is_last {
             bail!("waited {} s in vain until {what}", limit.as_secs());
         }
         std::thread::sleep(pause);
