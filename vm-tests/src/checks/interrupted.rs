@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(90);
 const HOUR: i64 = 3600;
@@ -86,39 +86,56 @@ pub(crate) fn suspended(test: &TestContext) -> Result<Outcome> {
     let floor = (soft - 60).to_string();
     let mut victim = Workload::start("work.slice/unmoved.service", &["unmoved", &floor])?;
     let mut agent = Agent::enforce(test, &thresholds)?;
-    agent.wait_for(SOON, "the threshold is met", |record| is(record, "thresholdCrossed"))?;
-    let met = Instant::now();
-    sleep_through(GRACE)?;
-    agent.wait_for(SOON, "the victim is asked to end", |record| is(record, "evicted"))?;
-    let asked = Instant::now();
-    sleep_through(GRACE)?;
+    let met =
+        agent.wait_for(SOON, "the threshold is met", |record| is(record, "thresholdCrossed"))?;
+    let slept_before = sleep_through(GRACE)?;
+    let asked = agent.wait_for(SOON, "the victim is asked to end", is_asked)?;
+    let slept_after = sleep_through(GRACE)?;
     wait::until(SOON, "the victim is gone", || victim.actor.is_alive().is_ok_and(|alive| !alive))?;
-    let (waited, given) = (asked - met, asked.elapsed());
+    let killed = agent.wait_for(SOON, "its kill is on record", |record| {
+        is(record, "evicted") && !is_asked(record)
+    })?;
+    let waited = between(&met, &asked)?.saturating_sub(slept_before);
+    let given = between(&asked, &killed)?.saturating_sub(slept_after);
     runner::note(test, &format!("asked after {waited:.1?} awake, killed {given:.1?} later"))?;
     let victims = victims(&agent.stop()?);
     ensure!(victims.iter().all(|name| *name == victim.cgroup.name()), "acted on {victims:?}");
-    // Either moment is noticed a little late here.
+    // A record may be made late, and a time that counted the sleep is next to nothing.
     let least = GRACE - Duration::from_secs(5);
     ensure!(waited >= least && given >= least, "asked after {waited:?}, killed {given:?} later");
     scene.assert_peace()?;
     Ok(Outcome::Passed)
 }
 
-/// Has the machine sleep for that long, and somewhat more: the clock that wakes it counts whole seconds.
-fn sleep_through(time: Duration) -> Result<()> {
+/// How much later than the least of its sleep a machine is woken: the clock that wakes it runs while it is held up on its way to sleep.
+const ON_THE_WAY: Duration = Duration::from_secs(15);
+
+/// Has the machine sleep for that long at least; returns for how long it has.
+fn sleep_through(time: Duration) -> Result<Duration> {
     let slept = || -> Result<Duration> {
         let [all, awake] = [ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC].map(clock_gettime);
         Ok(Duration::from(all?).saturating_sub(Duration::from(awake?)))
     };
     let before = slept()?;
-    let alarm = format!("+{}", time.as_secs() + 2);
+    let alarm = format!("+{}", (time + ON_THE_WAY).as_secs());
     fs::write("/sys/class/rtc/rtc0/wakealarm", alarm).context("nothing would wake this guest")?;
     // Its clock wakes QEMU's machine from deep sleep alone.
     fs::write(SLEEPS, "deep").context("this guest knows no deep sleep")?;
     fs::write("/sys/power/state", "mem").context("this guest cannot sleep")?;
     let slept = slept()?.saturating_sub(before);
     ensure!(slept >= time, "it slept for {slept:?} only");
-    Ok(())
+    Ok(slept)
+}
+
+/// From one record to a later one, by ebb's own clock, which goes on while the machine sleeps.
+fn between(one: &Value, later: &Value) -> Result<Duration> {
+    let at = |record: &Value| record.get("at").and_then(Value::as_u64).context("no time");
+    Ok(Duration::from_millis(at(later)?.saturating_sub(at(one)?)))
+}
+
+/// Somebody was asked to end, and not killed.
+fn is_asked(record: &Value) -> bool {
+    is(record, "evicted") && record.get("method").and_then(Value::as_str) == Some("terminate")
 }
 
 /// ebb is killed after it has asked a workload to end that does not listen: the next ebb sees it through, and nobody else goes.
@@ -134,10 +151,7 @@ pub(crate) fn agent_dies(test: &TestContext) -> Result<Outcome> {
     let mut victim = Workload::start("work.slice/unmoved.service", &words)?;
     // Longer than the test lasts.
     let mut agent = Agent::enforce(test, &thresholds(3600))?;
-    let asked = |record: &Value| {
-        is(record, "evicted") && record.get("method").and_then(Value::as_str) == Some("terminate")
-    };
-    agent.wait_for(SOON, "it is asked to end", asked)?;
+    agent.wait_for(SOON, "it is asked to end", is_asked)?;
     let first = agent.victims();
     agent.kill()?;
     ensure!(victim.actor.is_alive()?, "it ended by being asked");
