@@ -36,7 +36,8 @@ pub(crate) fn until_some<T>(
     look_every(PAUSE, limit, what, look)
 }
 
-fn look_every<T>(
+/// The same with a pause of one's own, which is for who measures how long it takes.
+pub(crate) fn look_every<T>(
     pause: Duration,
     limit: Duration,
     what: &str,
