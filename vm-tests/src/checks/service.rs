@@ -44,8 +44,11 @@ pub(crate) fn shipped_unit(test: &TestContext) -> Result<Outcome> {
     ensure!(property("ActiveState")? == "active", "{}", log());
     let status = property("StatusText")?;
     ensure!(status.starts_with("enforcing, "), "its status is {status:?}");
-    let started = records().into_iter().find(|record| is(record, "started"));
-    let started = started.with_context(|| format!("no record of its start: {}", log()))?;
+    // Nothing orders its word to systemd and what it has written to the journal.
+    let started = wait::until_some(SOON, "its start is on record", || {
+        records().into_iter().find(|record| is(record, "started"))
+    })
+    .with_context(log)?;
     let missing: Vec<&str> =
         started["unavailable"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     // What is not there for want of a kernel feature may be missing; what the unit would have to allow may not.
@@ -114,9 +117,12 @@ fn in_the_journal() -> Result<String> {
     let id =
         id.and_then(|line| line.strip_prefix("| `")).context("the guide names no MESSAGE_ID")?;
     let query = format!("MESSAGE_ID={id}");
-    let found = output("/usr/bin/journalctl", &["--output=json", "--all", "--no-pager", &query])?;
-    let entry: Value = serde_json::from_str(found.lines().next().context("no entry has the id")?)
-        .with_context(|| format!("no JSON: {found}"))?;
+    let words = ["--output=json", "--all", "--no-pager", &query];
+    // What is written for programs comes another way than the lines.
+    let entry = wait::until_some(SOON, "an entry has the id", || {
+        let found = output("/usr/bin/journalctl", &words).ok()?;
+        serde_json::from_str::<Value>(found.lines().next()?).ok()
+    })?;
     for (field, value) in [
         ("_SYSTEMD_UNIT", "ebb.service"),
         ("_TRANSPORT", "journal"),
