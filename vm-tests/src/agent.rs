@@ -163,6 +163,21 @@ impl Agent {
         }
     }
 
+    /// Waits until an eviction of one whose name is meant is on record, and no episode is open.
+    ///
+    /// Where the loop is held up, as by a guest that stands still, the watchdog kills: the loop then tells of an episode only if memory is still short when it comes back.
+    pub(crate) fn until_recovered(
+        &mut self,
+        limit: Duration,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let recovered = wait::until(limit, "ebb has evicted it and recovered", || {
+            let is_gone = self.victims().iter().any(|name| is_meant(name));
+            is_gone && is_calm(self.records())
+        });
+        recovered.with_context(|| self.last_words())
+    }
+
     /// Its last records in short, for the report of a failure: when, what, and about whom.
     pub(crate) fn last_words(&mut self) -> String {
         let text = |record: &Value, key| record.get(key)?.as_str().map(str::to_owned);
@@ -272,6 +287,11 @@ pub(crate) fn name_of(record: &Value) -> Option<String> {
     Some(record.get("workload")?.get("name")?.as_str()?.to_owned())
 }
 
+/// Whether it was the watchdog that killed: whom the loop had ranked first, when the loop itself is held up. It writes no decision.
+pub(crate) fn is_by_watchdog(record: &Value) -> bool {
+    record.get("byWatchdog").and_then(Value::as_bool) == Some(true)
+}
+
 /// Names of the workloads that were acted on, in order. The last may be on record after its end is seen: all are when ebb has stopped.
 ///
 /// Where the loop is held up the watchdog kills too, perhaps whom the loop has just had killed: that is one victim.
@@ -279,7 +299,7 @@ pub(crate) fn victims(records: &[Value]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
     for record in records.iter().filter(|record| is(record, "evicted")) {
         let name = name_of(record).unwrap_or_default();
-        let by_watchdog = record.get("byWatchdog") == Some(&Value::Bool(true));
+        let by_watchdog = is_by_watchdog(record);
         let is_again = all.last().is_some_and(|(last, by)| *last == name && (*by || by_watchdog));
         if !is_again {
             all.push((name, by_watchdog));

@@ -1,6 +1,6 @@
 //! ebb connected to the API server beside a real kubelet: what it evicts is deleted there, told once, and not started again; the Node says that it is under pressure for as long as it is.
 use super::kubelet::{containers, idle_pods};
-use crate::agent::{Agent, Settings, is, since};
+use crate::agent::{Agent, Settings, is, is_by_watchdog, since};
 use crate::containerd::{GATE, SOCKET, open_gate};
 use crate::init::SELF;
 use crate::kube::{ApiPod, KUBECONFIG, Kube, NODE, PodSpec};
@@ -197,11 +197,6 @@ pub(super) fn killed_in_time(evicted: &Value) -> Result<f64> {
     let after = after.with_context(|| format!("no time since the crossing: {evicted}"))?;
     ensure!(after <= KILLED_WITHIN_MS, "killed {after} ms after the crossing");
     Ok(after)
-}
-
-/// The watchdog kills whom the loop had decided on in advance, when the loop itself is held up; it writes no decision.
-pub(super) fn is_by_watchdog(record: &Value) -> bool {
-    record.get("byWatchdog").and_then(Value::as_bool) == Some(true)
 }
 
 /// A decision on this pod, of the loop or in its place.

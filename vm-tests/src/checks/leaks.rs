@@ -103,7 +103,7 @@ fn stopped(test: &TestContext, hog: &[&str], settings: &Settings<'_>) -> Result<
     let mut scene = Scene::with_innocents(3, 50)?;
     let mut agent = Agent::start(test, settings)?;
     let mut hog = Workload::start("work.slice/hog.service", hog)?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
+    agent.until_recovered(SOON, |name| *name == hog.cgroup.name())?;
     wait::until(SOON, "the hog is gone", || {
         hog.cgroup.processes().is_ok_and(|left| left.is_empty())
     })?;

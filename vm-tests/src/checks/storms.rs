@@ -1,6 +1,6 @@
 //! What has gone wrong in other reclaimers, on real kernels: many pods at once, containers in containers, groups that die together, cgroups that are removed and still hold memory.
 use crate::actors::Actor;
-use crate::agent::{Agent, is, is_calm, name_of, victims};
+use crate::agent::{Agent, is, is_by_watchdog, is_calm, name_of, victims};
 use crate::cgroup::Cgroup;
 use crate::node;
 use crate::registry::{Context as TestContext, Outcome};
@@ -59,7 +59,8 @@ pub(crate) fn overcommitted(test: &TestContext) -> Result<Outcome> {
     // What a pod had before it grew counts in its cgroup too: the last MiB, and with it the crossing, may be yet to come.
     wait::until(SOON, "the threshold was crossed, and the pressure is over", || {
         let records = agent.records();
-        records.iter().any(|record| is(record, "thresholdCrossed")) && is_calm(records)
+        let is_short = |record: &Value| is(record, "thresholdCrossed") || is_by_watchdog(record);
+        records.iter().any(is_short) && is_calm(records)
     })?;
     // It may be crossed once more while they are counted: both are counted when nobody acts any more.
     let acted = victims(&agent.stop()?).len();
@@ -90,7 +91,7 @@ pub(crate) fn nested(test: &TestContext) -> Result<Outcome> {
     let mut agent = Agent::enforce(test, THRESHOLDS)?;
     let mut leaking = inside("leaking", &["hog", "0"])?;
     leaking[1].actor.wait()?;
-    agent.wait_for(SOON, "ebb has recovered", |record| is(record, "pressureRelieved"))?;
+    agent.until_recovered(SOON, |name| *name == leaking[1].cgroup.name())?;
     let victims = victims(&agent.stop()?);
     ensure!(victims == [leaking[1].cgroup.name()], "ebb acted on {victims:?}");
     let [outer, _] = &mut leaking;
@@ -178,12 +179,10 @@ pub(crate) fn removed_cgroups(test: &TestContext) -> Result<Outcome> {
 fn evicts_a_leak(agent: &mut Agent) -> Result<()> {
     let mut leak = Workload::start("work.slice/leak.service", &["hog", "100"])?;
     wait::until(SOON, "the leak is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
-    agent.wait_for(SOON, "its end is told", |record| is(record, "terminated"))?;
-    // A loop that was held up meanwhile may have seen nothing of the crossing: the watchdog has killed in its place.
-    wait::until(SOON, "no episode is open", || is_calm(agent.records()))?;
+    let leak = leak.cgroup.name();
+    agent.until_recovered(SOON, |name| *name == leak)?;
     let victims = agent.victims();
     // Where the loop is held up among hundreds of pods that start, the watchdog kills it too, perhaps once more while it is exiting.
-    let leak = leak.cgroup.name();
     ensure!(victims.first() == Some(&leak), "ebb acted on {victims:?}");
     ensure!(victims.iter().all(|victim| *victim == leak), "ebb acted on {victims:?}");
     Ok(())
