@@ -95,7 +95,7 @@ pub(crate) const TESTS: &[Test] = &[
     test(
         "a_victim_whose_memory_lock_hangs_holds_up_no_other_kill",
         "hostile",
-        240,
+        400,
         memory_lock::hangs,
     ),
     test("the_ninth_process_protects_its_cgroup", "hostile", 120, hostile::ninth),
