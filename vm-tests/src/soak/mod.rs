@@ -304,10 +304,10 @@ impl<'a> Soak<'a> {
         let books = audit(&records, &played)?;
         let refusals = refusals(&records, asked)?;
         let incidents = incidents(&books)?;
-        let Accounts { crossed, evicted, lost, degraded, .. } = books;
+        let Accounts { crossed, evicted, late, lost, degraded, .. } = books;
         let last = sizes.last().map_or(0, |size| size.anon);
         let text = format!(
-            "{rounds} rounds, {crossed} episodes, {} of {} evictions right, {incidents} incident records, {lost} kernel events lost and {refusals} configurations refused of {asked} that were to be read; ebb had {} KiB after the first round and {last} after the last; degraded: {degraded:?}",
+            "{rounds} rounds, {crossed} episodes, {} of {} evictions right, {late} times somebody took long to end, {incidents} incident records, {lost} kernel events lost and {refusals} configurations refused of {asked} that were to be read; ebb had {} KiB after the first round and {last} after the last; degraded: {degraded:?}",
             evicted.len(),
             played.len(),
             first.anon
