@@ -1,6 +1,6 @@
 //! ebb as users have it: its own image, the DaemonSet of `deploy/` with its own service account and rights, on a node with a whole control plane. What it evicts is made anew by its ReplicaSet, and does not come back before the pressure is over.
 use super::kubelet::{containers, idle_pods};
-use super::kubernetes::{condition_and_taint, evicts, is_about, killed_in_time};
+use super::kubernetes::{condition_and_taint, evicts, is_about, killed_after, killed_in_time};
 use crate::agent::{EBB, is, since};
 use crate::init::SELF;
 use crate::kube::{ApiPod, EbbPod, Kube, PodSpec};
@@ -69,9 +69,11 @@ fn play(test: &TestContext, kube: &Kube, ebb: &mut Option<EbbPod>) -> Result<()>
     answers_on_its_node()?;
     let command = &[SELF, "act-here", "hog", RATE];
     kube.deploy(&PodSpec { name: LEAK, command, ..PodSpec::default() })?;
+    let mut killed = Vec::new();
     for round in 1..=ROUNDS {
-        leak(test, kube, pod, round)?;
+        killed.push(leak(test, kube, pod, round)?);
     }
+    killed_in_time(test, &killed)?;
     let records = pod.records();
     let others = records.iter().filter(|r| is(r, "evicted") && !evicts_the_leak(r));
     let others: Vec<_> = others.collect();
@@ -118,8 +120,8 @@ fn removed(kube: &Kube) -> Result<()> {
     Ok(())
 }
 
-/// The pod that there is of the Deployment leaks and goes; the next one lands after the pressure.
-fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<()> {
+/// The pod that there is of the Deployment leaks and goes; the next one lands after the pressure. Returns how many milliseconds after the crossing it was killed.
+fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<Option<f64>> {
     let leak = wait::seldom_some(PATIENCE, "the leak is bound to the node", || {
         let pods = kube.pods_of(LEAK).ok()?;
         pods.into_iter().find(|pod| matches!(kube.node_of(pod), Ok(Some(_))))
@@ -152,15 +154,15 @@ fn leak(test: &TestContext, kube: &Kube, ebb: &EbbPod, round: usize) -> Result<(
         (is_bound || !has_taint).then_some((is_bound, has_taint))
     })?;
     ensure!(landed != (true, true), "{} landed on a Node under pressure", next.name);
-    let after = killed_in_time(&evicted)?;
     let kept = since(&evicted)?;
     kube.until_torn_down(&leak)?;
     runner::note(
         test,
         &format!(
-            "leak {round}: killed {after} ms after the crossing, its object gone {gone:.1?} after the kill; the next one was kept away for {kept:.1?}"
+            "leak {round}: its object gone {gone:.1?} after the kill; the next one was kept away for {kept:.1?}"
         ),
-    )
+    )?;
+    killed_after(&evicted)
 }
 
 fn told_of(ebb: &EbbPod, pod: &ApiPod) -> Option<Value> {
