@@ -26,7 +26,12 @@ fn thresholds() -> String {
 /// A pod that writes by `script` once its gate is open.
 fn run_writer(kube: &Kube, name: &str, script: &str) -> Result<ApiPod> {
     let text = format!("until [ -e {GATE}/{name} ]; do sleep 0.2; done; {script}; {STAY}");
-    kube.run(&PodSpec { name, command: &["/bin/sh", "-c", &text], empty_dirs: &["data"] })
+    kube.run(&PodSpec {
+        name,
+        command: &["/bin/sh", "-c", &text],
+        empty_dirs: &["data"],
+        ..PodSpec::default()
+    })
 }
 
 /// Ten rounds of each way to fill it.

@@ -19,6 +19,8 @@ pub(crate) struct PodSpec<'a> {
     pub(crate) command: &'a [&'a str],
     /// Names of `emptyDir` volumes, each mounted at `/NAME`.
     pub(crate) empty_dirs: &'a [&'a str],
+    /// Seconds that it wants to end in, where that is not the usual half a minute.
+    pub(crate) grace: Option<u64>,
 }
 
 /// A pod that the API server has.
@@ -174,7 +176,7 @@ pub(super) fn template(spec: &PodSpec<'_>) -> Value {
         mounts.push(json!({"name": name, "mountPath": format!("/{name}")}));
         volumes.push(json!({"name": name, "emptyDir": {}}));
     }
-    json!({
+    let mut of = json!({
         "restartPolicy": "Always",
         "hostNetwork": true,
         "automountServiceAccountToken": false,
@@ -187,7 +189,11 @@ pub(super) fn template(spec: &PodSpec<'_>) -> Value {
             "volumeMounts": mounts,
         }],
         "volumes": volumes,
-    })
+    });
+    if let Some(grace) = spec.grace {
+        of["terminationGracePeriodSeconds"] = json!(grace);
+    }
+    of
 }
 
 pub(super) fn path(name: &str) -> String {
