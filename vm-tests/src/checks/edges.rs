@@ -16,9 +16,31 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 
+/// A file of the kernel that says what it said before when this is dropped.
+struct Changed {
+    path: &'static str,
+    before: String,
+}
+
+impl Changed {
+    fn to(path: &'static str, text: &str) -> Result<Self> {
+        let before = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        fs::write(path, text).with_context(|| format!("cannot write {text} to {path}"))?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        // The next test finds what could not be put back.
+        let _ = fs::write(self.path, &self.before);
+    }
+}
+
 /// A bomb of small processes takes the node's process ids, not its memory.
 pub(crate) fn fork_bomb(test: &TestContext) -> Result<Outcome> {
-    fs::write("/proc/sys/kernel/pid_max", "2000").context("cannot lower pid_max")?;
+    // Later tests of the guest need more.
+    let _few = Changed::to("/proc/sys/kernel/pid_max", "2000")?;
     let mut scene = Scene::with_innocents(2, 10)?;
     let mut agent = Agent::enforce(test, "evictionHard:\n  pid.available: \"50%\"\n")?;
     let mut bomb = Workload::start("work.slice/bomb.service", &["bomb", "1500"])?;
