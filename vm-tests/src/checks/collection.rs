@@ -39,12 +39,16 @@ pub(crate) fn within_a_second(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A few of the same, for a machine of which nothing can be said: none waits for the beat.
+/// A few of the same, for a machine of which nothing can be said: none waits for the beat. Where one does, the next one waits for nearly all of it.
 pub(crate) fn before_the_beat(test: &TestContext) -> Result<Outcome> {
     let took = exits(test, 5)?;
-    let worst = took.iter().map(|exit| exit.removed).max().context("nothing was removed")?;
-    runner::note(test, &format!("removed after {worst:.0?} at worst"))?;
-    ensure!(worst < BEAT / 4, "removed after {worst:.0?}");
+    let [worst, of_ebb] = [PARTS[0], PARTS[2]].map(|(_, of)| took.iter().map(of).max());
+    let (worst, of_ebb) = worst.zip(of_ebb).context("nothing was removed")?;
+    let text = format!(
+        "removed after {worst:.0?} at worst, {of_ebb:.0?} of it from when containerd had cleared away"
+    );
+    runner::note(test, &text)?;
+    ensure!(of_ebb < BEAT / 2, "{text}");
     Ok(Outcome::Passed)
 }
 
@@ -194,47 +198,64 @@ pub(crate) fn images_by_thresholds(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Dead containers that are removed while somebody dies.
+const DEAD: u32 = 8;
+/// How often that is played, until some were left: a test that gets no processor for so long kills somebody who has removed all of them.
+const PLAYS: usize = 4;
+
 /// SIGKILL for the runtime while it is removing, then for ebb: each time the rest goes, once, and nothing else.
 pub(crate) fn either_dies(test: &TestContext) -> Result<Outcome> {
-    const DEAD: u32 = 8;
     let site = Site::new(true)?;
     let (pod, runs) = site.run(&Wanted { name: "web", script: FOR_EVER, ..Wanted::default() })?;
     let images = site.containerd.wait(site.containerd.cri.images())?.len();
-    let fields = format!("{NO_IMAGES}{KEEP_NONE}");
     for dying in ["containerd", "ebb"] {
-        let dead = (0..DEAD).map(|n| brief(&site, &pod, n)).collect::<Result<Vec<_>>>()?;
-        dead.iter().try_for_each(|id| site.until_ended(id))?;
-        let mut agent = site.agent_at_once(test, &fields, "")?;
-        agent.wait_for(SOON, "the first is removed", |record| is(record, "removed"))?;
-        let left = if dying == "containerd" {
-            Daemon::running().context("no containerd")?.kill()?;
-            let removed = agent.records().iter().filter(|record| is(record, "removed")).count();
-            Daemon::start()?;
-            dead.len() - removed
-        } else {
-            agent.kill()?;
-            let left = site.containers()?.len() - 1;
-            agent = site.agent_at_once(test, &fields, "")?;
-            left
-        };
-        runner::note(test, &format!("{dying} died with {left} of {DEAD} left"))?;
-        ensure!(left > 0, "{dying} did not die in the middle");
-        for id in &dead {
-            site.until_removed(id, SOON).with_context(|| format!("after {dying} had died"))?;
+        let mut plays = 0;
+        loop {
+            let left = dies_while_removing(test, &site, &pod, dying)?;
+            ensure!(site.runs(&runs)?, "the one that runs ended with {dying}");
+            runner::note(test, &format!("{dying} died with {left} of {DEAD} left"))?;
+            plays += 1;
+            if left > 0 {
+                break;
+            }
+            ensure!(plays < PLAYS, "{dying} did not die in the middle in {PLAYS} plays");
         }
-        let records = agent.stop()?;
-        for id in &dead {
-            let times = records.iter().filter(|record| concerns(record, "removed", id)).count();
-            ensure!(times <= 1, "{id} was removed {times} times after {dying} had died");
-        }
-        let others = records.iter().filter(|record| is(record, "removed"));
-        let others = others.filter(|record| !dead.iter().any(|id| concerns(record, "removed", id)));
-        ensure!(others.count() == 0, "more than the dead was removed after {dying} had died");
-        ensure!(site.runs(&runs)?, "the one that runs ended with {dying}");
     }
     let now = site.containerd.wait(site.containerd.cri.images())?.len();
     ensure!(now == images, "{images} images before, {now} after");
     Ok(Outcome::Passed)
+}
+
+/// One play of it; returns how many were left when somebody died.
+fn dies_while_removing(test: &TestContext, site: &Site, pod: &Pod, dying: &str) -> Result<usize> {
+    let fields = format!("{NO_IMAGES}{KEEP_NONE}");
+    let dead = (0..DEAD).map(|n| brief(site, pod, n)).collect::<Result<Vec<_>>>()?;
+    dead.iter().try_for_each(|id| site.until_ended(id))?;
+    let mut agent = site.agent_at_once(test, &fields, "")?;
+    agent.wait_for(SOON, "the first is removed", |record| is(record, "removed"))?;
+    let left = if dying == "containerd" {
+        Daemon::running().context("no containerd")?.kill()?;
+        let removed = agent.records().iter().filter(|record| is(record, "removed")).count();
+        Daemon::start()?;
+        dead.len() - removed
+    } else {
+        agent.kill()?;
+        let left = site.containers()?.len() - 1;
+        agent = site.agent_at_once(test, &fields, "")?;
+        left
+    };
+    for id in &dead {
+        site.until_removed(id, SOON).with_context(|| format!("after {dying} had died"))?;
+    }
+    let records = agent.stop()?;
+    for id in &dead {
+        let times = records.iter().filter(|record| concerns(record, "removed", id)).count();
+        ensure!(times <= 1, "{id} was removed {times} times after {dying} had died");
+    }
+    let others = records.iter().filter(|record| is(record, "removed"));
+    let others = others.filter(|record| !dead.iter().any(|id| concerns(record, "removed", id)));
+    ensure!(others.count() == 0, "more than the dead was removed after {dying} had died");
+    Ok(left)
 }
 
 /// Of each container at most one more than the configured number is there, running or dead; when its pod is deleted, none.
