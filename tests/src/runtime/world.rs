@@ -322,6 +322,12 @@ impl World {
         self.changes.len()
     }
 
+    /// How many follow CRI's stream of events, and containerd's: what happens from now on they are told.
+    #[must_use]
+    pub fn followers(&self) -> (usize, usize) {
+        (self.changes.receiver_count(), self.native.receiver_count())
+    }
+
     /// How often a call was made, whatever it was about.
     #[must_use]
     pub fn count(&self, call: &str) -> usize {

@@ -1,7 +1,7 @@
 //! What may be at the end of a socket, and what ebb says about it.
 
-use super::{DEADLINES, at_once, endpoint, start, until};
-use ebb_cri::{DialError, Error, Link, Runtime};
+use super::{DEADLINES, SHORT, at_once, endpoint, start, until};
+use ebb_cri::{Deadlines, DialError, Error, Link, Runtime};
 use ebb_tests::runtime::Flavour;
 use nix::unistd::{Uid, setfsuid};
 use std::fs;
@@ -13,8 +13,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// What the first attempt to connect met.
 async fn met(path: &Path) -> Arc<DialError> {
-    let (runtime, _events) = Runtime::start(endpoint(path), DEADLINES);
-    match until(&runtime, |link| matches!(link, Link::Down { .. })).await {
+    met_by(&Runtime::start(endpoint(path), DEADLINES).0).await
+}
+
+async fn met_by(runtime: &Runtime) -> Arc<DialError> {
+    match until(runtime, |link| matches!(link, Link::Down { .. })).await {
         Link::Down { why, .. } => why,
         link => panic!("{link:?}"),
     }
@@ -117,9 +120,9 @@ async fn a_server_that_says_nothing_is_silent_and_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hung.sock");
     let _listener = UnixListener::bind(&path).unwrap();
-    assert!(matches!(&*met(&path).await, DialError::Silent { .. }));
-    let (runtime, _events) = Runtime::start(endpoint(&path), DEADLINES);
-    until(&runtime, |link| matches!(link, Link::Down { .. })).await;
+    let short = Deadlines { connect: SHORT, ..DEADLINES };
+    let (runtime, _events) = Runtime::start(endpoint(&path), short);
+    assert!(matches!(&*met_by(&runtime).await, DialError::Silent { .. }));
     assert!(matches!(at_once(runtime.images()).await, Err(Error::Unreachable { .. })));
 }
 

@@ -10,21 +10,23 @@ use ebb_tests::runtime::{FakeRuntime, Flavour};
 use std::path::Path;
 use std::time::Duration;
 
-/// Short, so that what has to run into one does so soon.
-const DEADLINES: Deadlines = Deadlines {
-    connect: Duration::from_millis(1000),
-    read: Duration::from_millis(1000),
-    change: Duration::from_millis(1500),
-};
 /// For what must happen, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Nobody runs into one of these for being slow.
+const DEADLINES: Deadlines = Deadlines { connect: PATIENCE, read: PATIENCE, change: PATIENCE };
+/// The deadline of what is never answered, so that who asks runs into it soon.
+const SHORT: Duration = Duration::from_secs(1);
 
 fn endpoint(path: &Path) -> Endpoint {
     path.to_str().expect("a readable path").parse().expect("an absolute path")
 }
 
 fn client(fake: &FakeRuntime) -> (Runtime, RuntimeEvents) {
-    Runtime::start(endpoint(&fake.socket()), DEADLINES)
+    client_with(fake, DEADLINES)
+}
+
+fn client_with(fake: &FakeRuntime, deadlines: Deadlines) -> (Runtime, RuntimeEvents) {
+    Runtime::start(endpoint(&fake.socket()), deadlines)
 }
 
 fn start(flavour: Flavour) -> FakeRuntime {
