@@ -63,6 +63,12 @@ impl Shared {
 }
 
 impl State {
+    /// For how much longer what was given is waited for, at `now`.
+    fn patience(&self, now: Boot) -> Duration {
+        let passed = self.given.map_or(PATIENCE, |given| now.since(given));
+        if self.pending == 0 { Duration::ZERO } else { PATIENCE.saturating_sub(passed) }
+    }
+
     fn hanging(&self, now: Boot) -> usize {
         let busy = self.threads.iter().flatten();
         busy.filter(|since| now.since(**since) > PATIENCE).count()
@@ -124,8 +130,7 @@ impl Releaser {
     pub(super) fn wait(&self) {
         let shared = &self.0.0;
         let state = shared.state();
-        let passed = state.given.map_or(PATIENCE, |given| Boot::now().since(given));
-        let left = PATIENCE.saturating_sub(passed);
+        let left = state.patience(Boot::now());
         let (mut state, waited) = shared
             .done
             .wait_timeout_while(state, left, |state| state.pending > 0)
@@ -225,6 +230,21 @@ mod tests {
         Box::new(move || done.send(()).unwrap())
     }
 
+    impl Releaser {
+        /// For how long it would be waited now.
+        fn patience(&self) -> Duration {
+            self.0.0.state().patience(Boot::now())
+        }
+    }
+
+    fn until(mut holds: impl FnMut() -> bool) {
+        let begun = Boot::now();
+        while !holds() {
+            assert!(Boot::now().since(begun) < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn what_hangs_holds_up_neither_the_killer_nor_the_next_process() {
         let releaser = Releaser::start().unwrap();
@@ -236,10 +256,9 @@ mod tests {
         while seen.recv_timeout(PATIENCE).is_err() {
             releaser.attend(Boot::now());
         }
-        let waited = Boot::now();
-        releaser.wait();
-        assert!(Boot::now().since(waited) < PATIENCE, "it is waited for once");
-        assert!(releaser.trouble(Boot::now().plus(PATIENCE)).unwrap().contains("1 of at most 4"));
+        assert_eq!(releaser.patience(), Duration::ZERO, "it is waited for once");
+        // The other thread has told before it is at rest.
+        until(|| releaser.trouble(Boot::now().plus(PATIENCE)).unwrap().contains("1 of at most 4"));
         drop(let_go);
     }
 
@@ -248,10 +267,10 @@ mod tests {
         let releaser = Releaser::start().unwrap();
         let (let_go, hung) = hangs();
         releaser.give_work(std::iter::once(hung));
+        let given = releaser.0.0.state().given.unwrap();
+        assert_eq!(releaser.0.0.state().patience(given), PATIENCE);
         releaser.0.0.state().given = Some(Boot(0));
-        let waited = Boot::now();
-        releaser.wait();
-        assert!(Boot::now().since(waited) < PATIENCE);
+        assert_eq!(releaser.patience(), Duration::ZERO);
         drop(let_go);
     }
 
@@ -291,6 +310,7 @@ mod tests {
             releaser.wait();
         }
         assert_eq!(seen.try_iter().count(), 64);
-        assert_eq!(releaser.0.0.state().threads.len(), 1, "one thread is enough");
+        // One is enough, unless it was kept from running for so long that it seemed to hang.
+        assert!(releaser.0.0.state().threads.len() <= THREADS);
     }
 }

@@ -68,36 +68,54 @@ fn a_thread_that_hangs_while_it_kills_is_taken_over_from_and_the_next_job_is_don
     let acted = told.blocking_recv().unwrap();
     assert_eq!(acted.job.number, 1);
     assert!(matches!(acted.result, Err(NotDone::Hung)), "{acted:?}");
-    let acted = told.blocking_recv().unwrap();
-    assert_eq!((acted.job.number, acted.result.is_ok()), (2, true), "{acted:?}");
+    // Where the machine stands still within a kill, that is said to hang before it is told.
+    let mut done = || loop {
+        let Acted { job, result, .. } = told.blocking_recv().unwrap();
+        match result {
+            Ok(_) => break job.number,
+            Err(why) => assert!(matches!(why, NotDone::Hung), "{why:?}"),
+        }
+    };
+    assert_eq!(done(), 2);
     assert_eq!(second_child.wait().unwrap().signal(), Some(libc::SIGKILL));
     // The one that comes back says what it did after all, and can take over in its turn.
     drop(let_go);
-    let acted = told.blocking_recv().unwrap();
-    assert_eq!((acted.job.number, acted.result.is_ok()), (1, true), "{acted:?}");
+    assert_eq!(done(), 1);
     end(first_child);
 }
 
 #[test]
 fn a_loop_that_breaks_its_word_below_the_threshold_is_stood_in_for() {
     let (mut hog_child, hog) = sleeper();
-    let (mut other_child, other) = sleeper();
     let (_proc, quick) = actor(LITTLE, Mode::Enforce);
     let (_procs, crew) = crew(quick);
     let (results, mut told) = tokio::sync::mpsc::channel(8);
     let standby = Arc::new(Standby::default());
     let jobs = start(crew, Arc::clone(&standby), results).unwrap();
     let gone = Target::Process { pid: i32::MAX, start: 1 };
-    standby.leave(Some(left(NEED, [gone, hog.clone(), other])));
+    standby.leave(Some(left(NEED, [gone, hog.clone()])));
     standby.beat(Duration::ZERO);
     // And is never heard of again.
     let acted = told.blocking_recv().unwrap();
     assert!(acted.by_watchdog && acted.result.is_ok(), "{acted:?}");
-    assert_eq!(jobs.stood_in(), 1, "the loop can see it before it is told");
+    // Until its parent has waited for it, it may be killed again.
+    assert!(jobs.stood_in() >= 1, "the loop can see it before it is told");
     assert_eq!(acted.job.target, hog);
     assert_eq!(hog_child.wait().unwrap().signal(), Some(libc::SIGKILL));
-    assert!(other_child.try_wait().unwrap().is_none(), "one at a time");
     standby.beat(Duration::from_secs(3600));
+}
+
+#[test]
+fn in_place_of_a_stuck_loop_one_is_killed_at_a_time() {
+    let (mut hog_child, hog) = sleeper();
+    let (mut other_child, other) = sleeper();
+    let (_proc, mut actor) = actor(LITTLE, Mode::Enforce);
+    let gone = Target::Process { pid: i32::MAX, start: 1 };
+    let resort = left(NEED, [gone, hog.clone(), other]);
+    let acted = watchdog::stand_in(&resort, &mut actor, &mut HeldUp::default()).unwrap();
+    assert_eq!(acted.job.target, hog);
+    assert_eq!(hog_child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert!(other_child.try_wait().unwrap().is_none());
     end(other_child);
 }
 
