@@ -86,9 +86,10 @@ impl NodeSensor {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_headroom(&mut self) -> io::Result<NodeReading> {
+        let begun = Boot::now();
         let mut memory = self.read_memory()?;
         let at = Boot::now();
-        let set_aside = self.set_aside.take(at, &memory);
+        let set_aside = self.set_aside.take(begun, at, &memory);
         memory.available = memory.available.map(|available| available.saturating_add(set_aside));
         let buffer = &mut self.buffer;
         let tasks = self.loadavg.as_ref().and_then(|f| parse_tasks(f.read_value(buffer).ok()?));

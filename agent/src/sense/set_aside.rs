@@ -25,21 +25,23 @@ const SHARE: u64 = 3;
 pub(super) struct SetAside {
     /// Bytes that show nowhere, before the jump if there is one; `None` before the first reading.
     usual: Option<u64>,
-    /// When the jump was first seen.
+    /// When the jump had been seen first.
     since: Option<Boot>,
 }
 
 impl SetAside {
-    /// Takes in a reading, and returns the bytes that are to be counted as available beside what it says.
-    pub(super) fn take(&mut self, at: Boot, memory: &MemInfo) -> u64 {
+    /// Takes in a reading that was made between two moments, and returns the bytes that are to be counted as available beside what it says.
+    ///
+    /// They may be far apart on a busy node: only what lies between two readings is time in which memory stayed away.
+    pub(super) fn take(&mut self, begun: Boot, done: Boot, memory: &MemInfo) -> u64 {
         let Some(unaccounted) = memory.unaccounted else { return 0 };
         // What is swapped to memory shows there, too.
         let zram = memory.zram.and_then(|zram| zram.memory).unwrap_or(0);
         let unaccounted = unaccounted.saturating_sub(zram);
         let usual = *self.usual.get_or_insert(unaccounted);
         let jump = unaccounted.saturating_sub(usual);
-        let since = *self.since.get_or_insert(at);
-        if jump < JUMP || at.since(since) > LASTS {
+        let since = *self.since.get_or_insert(done);
+        if jump < JUMP || begun.since(since) > LASTS {
             (self.usual, self.since) = (Some(unaccounted), None);
             return 0;
         }
@@ -71,7 +73,7 @@ mod tests {
     fn counted(readings: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut aside = SetAside::default();
         let count = |&(ms, available, unaccounted)| {
-            available + aside.take(at(ms), &memory(available, unaccounted)) / MIB
+            available + aside.take(at(ms), at(ms), &memory(available, unaccounted)) / MIB
         };
         readings.iter().map(count).collect()
     }
@@ -85,6 +87,19 @@ mod tests {
         assert_eq!(counted(&gone), [140, 140, 140, 76, 70]);
         let again = [(0, 140, 30), (5, 76, 94), (400, 140, 30), (600, 76, 94), (1_050, 76, 94)];
         assert_eq!(counted(&again), [140, 140, 140, 140, 140], "each time anew");
+    }
+
+    #[test]
+    fn time_that_passes_within_a_reading_is_none_in_which_memory_stays_away() {
+        let mut aside = SetAside::default();
+        let mut counted = |begun, done, available, unaccounted| {
+            let memory = memory(available, unaccounted);
+            available + aside.take(at(begun), at(done), &memory) / MIB
+        };
+        assert_eq!(counted(0, 0, 140, 30), 140);
+        assert_eq!(counted(5, 2_000, 76, 94), 140);
+        assert_eq!(counted(2_010, 5_000, 76, 94), 140, "it was read 10 ms after the first");
+        assert_eq!(counted(5_000, 5_000, 76, 94), 76);
     }
 
     #[test]
@@ -116,7 +131,7 @@ mod tests {
     fn where_it_is_not_told_nothing_counts() {
         let mut aside = SetAside::default();
         let memory = |available| MemInfo { available: Some(available * MIB), ..MemInfo::default() };
-        assert_eq!(aside.take(at(0), &memory(140)), 0);
-        assert_eq!(aside.take(at(5), &memory(76)), 0);
+        assert_eq!(aside.take(at(0), at(0), &memory(140)), 0);
+        assert_eq!(aside.take(at(5), at(5), &memory(76)), 0);
     }
 }
