@@ -77,9 +77,8 @@ where
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if let Some(pause) = places.make_room(peer.ip(), Instant::now()) {
-            // It goes to a newcomer, too, once it has had its moment.
-            tokio::time::sleep(pause).await;
+        if let Some(leaving) = places.make_room(peer.ip(), Instant::now()) {
+            leaving.leave().await;
         }
         let answering = Answering::default();
         let connection = serve_one(stream, Arc::clone(&answer), answering.clone());

@@ -1,7 +1,7 @@
 //! Who has a connection: few at a time, fewer from one address, and never so that a newcomer has none.
 //!
 //! A newcomer that finds no place gets that of somebody from whose address there are too many, else of somebody from the address with the most: of those the one that has asked for nothing for the longest, else the one that has been there for the longest.
-//! So whoever opens many connections closes their own, and a probe is answered beside as many strangers as like to ask.
+//! So whoever opens many connections closes their own, and a probe is answered beside as many other clients as like to ask.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,10 @@ const ALL: usize = 64;
 const OF_ONE: usize = 8;
 
 /// How long a newcomer has its place to itself: it may have asked already, and nobody has looked yet.
-const MOMENT: Duration = Duration::from_millis(10);
+pub(crate) const MOMENT: Duration = Duration::from_millis(10);
+
+/// How long it has it at least from when somebody wants it: a thread that was kept from running looks first at what has come meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Bits of an IPv6 address that a host does not choose itself.
 const NETWORK: u32 = 64;
@@ -44,19 +47,36 @@ struct Place {
     connection: AbortHandle,
 }
 
+/// Whoever goes for a newcomer.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    connection: AbortHandle,
+    /// What is left of its moment.
+    rest: Duration,
+}
+
+impl Leaving {
+    /// Ends the connection once it has had its moment, and what it had asked for by then was looked at.
+    pub(crate) async fn leave(self) {
+        tokio::time::sleep(self.rest.max(LOOK)).await;
+        // What was heard of at the same time as the end of the sleep has its turn.
+        tokio::task::yield_now().await;
+        self.connection.abort();
+    }
+}
+
 /// The connections that there are.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Vec<Place>);
 
 impl Places {
-    /// Sees to it that there is a place for a connection from `peer`; returns how long that is to wait where the one that goes has only just come.
-    pub(crate) fn make_room(&mut self, peer: IpAddr, now: Instant) -> Option<Duration> {
+    /// Sees to it that there is a place for a connection from `peer`; returns whoever has to leave for that.
+    pub(crate) fn make_room(&mut self, peer: IpAddr, now: Instant) -> Option<Leaving> {
         self.0.retain(|place| !place.connection.is_finished());
         let at = self.leaves(network(peer))?;
         let place = self.0.swap_remove(at);
-        place.connection.abort();
         let age = now.saturating_duration_since(place.since);
-        MOMENT.checked_sub(age).filter(|rest| !rest.is_zero())
+        Some(Leaving { connection: place.connection, rest: MOMENT.saturating_sub(age) })
     }
 
     /// Gives it to the connection.
@@ -121,16 +141,20 @@ mod tests {
             Self { places: Places::default(), executor, begun: Instant::now() }
         }
 
-        /// One more, so long after the first.
+        /// One more, so long after the first; what is left of the moment of whoever goes for it.
         fn comes(&mut self, from: IpAddr, ms: u64) -> (Option<Duration>, Answering) {
             let now = self.begun + Duration::from_millis(ms);
-            let pause = self.places.make_room(from, now);
+            let leaving = self.places.make_room(from, now);
+            let rest = leaving.map(|leaving| {
+                leaving.connection.abort();
+                leaving.rest
+            });
             let answering = Answering::default();
             let connection = self.executor.spawn(std::future::pending::<()>());
             self.places.take(from, now, answering.clone(), connection.abort_handle());
             // What was aborted ends in its turn.
             self.executor.block_on(tokio::task::yield_now());
-            (pause, answering)
+            (rest, answering)
         }
 
         fn of(&self, peer: IpAddr) -> usize {
@@ -151,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_has_a_place_beside_any_number_of_strangers_from_many_addresses() {
+    fn a_newcomer_has_a_place_beside_any_number_of_clients_from_many_addresses() {
         let mut case = Case::new();
         for n in 0..200 {
             drop(case.comes(peer(n % 16), u64::from(n)));
@@ -159,7 +183,7 @@ mod tests {
         assert_eq!(case.places.0.len(), ALL);
         case.comes(peer(100), 1000);
         assert_eq!((case.of(peer(100)), case.places.0.len()), (1, ALL));
-        // Strangers go on: who has one place keeps it while others have several.
+        // The others go on: who has one place keeps it while others have several.
         for n in 0..40 {
             drop(case.comes(peer(n % 16), 1000 + u64::from(n)));
         }
@@ -173,7 +197,7 @@ mod tests {
             assert_eq!(case.comes(peer(1), n).0, None);
         }
         assert_eq!(case.comes(peer(1), 8).0, Some(Duration::from_millis(2)));
-        assert_eq!(case.comes(peer(1), 50).0, None);
+        assert_eq!(case.comes(peer(1), 50).0, Some(Duration::ZERO));
     }
 
     #[test]
