@@ -28,6 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct FakeNode {
     dir: tempfile::TempDir,
+    state: tempfile::TempDir,
     next_pid: u32,
 }
 
@@ -50,7 +51,7 @@ impl FakeNode {
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let node = Self { dir, next_pid: FIRST_PID };
+        let node = Self { dir, state: state_dir(), next_pid: FIRST_PID };
         for sub in ["proc/pressure", "proc/self", "proc/sys/kernel/random", "cgroup"] {
             fs::create_dir_all(node.dir.path().join(sub)).unwrap();
         }
@@ -74,7 +75,7 @@ impl FakeNode {
     /// Where an agent may keep what outlives it.
     #[must_use]
     pub fn state(&self) -> PathBuf {
-        self.dir.path().join("state")
+        self.state.path().join("state")
     }
 
     /// The root of its cgroup tree.
@@ -135,8 +136,9 @@ impl FakeNode {
     /// Makes `/proc/meminfo` say this, and waits until it has been read so often since: each look of the agent reads it once.
     pub fn is_looked_at(&self, meminfo: &str, times: usize) {
         let path = self.proc().join("meminfo");
+        let readings = Readings::of(&path);
         replace(&path, meminfo);
-        is_read(&path, times);
+        readings.are(times);
     }
 
     /// What the kernel does once every process of a cgroup has ended, with `mib` MiB available then: the memory is back before the cgroup is empty, so that nobody sees a node that is short and has no victim.
@@ -238,6 +240,13 @@ impl FakeNode {
         fs::rename(&cgroup.path, removed.join(self.next_pid.to_string())).unwrap();
         self.next_pid += 1;
     }
+}
+
+/// A directory for what an agent keeps, in memory where that can be: an agent that ends waits two seconds for the disk, and a busy one takes longer.
+#[must_use]
+pub fn state_dir() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// What `memory.stat` says of a cgroup that has so many bytes of anonymous memory and nothing else.
@@ -367,13 +376,27 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Waits until a file has been read so often.
 pub fn is_read(path: &Path, times: usize) {
-    let reads = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
-    reads.add_watch(path, AddWatchFlags::IN_ACCESS).unwrap();
-    let mut seen = 0;
-    wait_for(&format!("{times} readings of {}", path.display()), || {
-        seen += reads.read_events().map_or(0, |events| events.len());
-        seen >= times
-    });
+    Readings::of(path).are(times);
+}
+
+/// How often a file is read from now on.
+struct Readings(Inotify);
+
+impl Readings {
+    fn of(path: &Path) -> Self {
+        let reads = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        reads.add_watch(path, AddWatchFlags::IN_ACCESS).unwrap();
+        Self(reads)
+    }
+
+    /// Waits until they are so many.
+    fn are(&self, times: usize) {
+        let mut seen = 0;
+        wait_for(&format!("{times} readings"), || {
+            seen += self.0.read_events().map_or(0, |events| events.len());
+            seen >= times
+        });
+    }
 }
 
 /// Replaces a file's content in one write of the same length or shorter: a reader that holds the file open, as ebb does, never sees half of it.
