@@ -28,10 +28,10 @@ impl Manager {
         String::from_utf8(buffer[..read].to_vec()).unwrap()
     }
 
-    /// ebb as this manager starts it, with a sign of life every 50 ms.
+    /// ebb as this manager starts it, with a sign of life every half second: ten that nobody has taken in yet leave no room for another word.
     fn ebb(&self) -> Command {
         let mut command = ebb();
-        command.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "100000");
+        command.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "1000000");
         command
     }
 }
