@@ -145,6 +145,8 @@ fn a_dry_run_writes_nothing_to_the_api_server() {
     let mut agent = start(&lab, &api, &[]);
     lab.node.set_available(60);
     agent.wait("evicted");
+    lab.node.set_available(1500);
+    agent.wait("pressureRelieved");
     agent.stop();
     assert!(api.writes().is_empty(), "{:#?}", api.writes());
     assert!(!api.requests().is_empty() && !hog.payload.is_killed());

@@ -48,8 +48,8 @@ fn a_storm_of_429_delays_no_kill_and_is_borne_with_few_requests_and_all_is_told_
     let third = another(&mut lab, &api, "third", 800);
     let mut agent = start(&lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
-    let begun = Instant::now();
     api.on_request(|_| Some(Fault::Refused(429, Some(RETRY_AFTER))));
+    let begun = Instant::now();
     api.end_watches();
     for pod in [&hog, &second, &third] {
         kill(&lab, pod);
@@ -58,10 +58,10 @@ fn a_storm_of_429_delays_no_kill_and_is_borne_with_few_requests_and_all_is_told_
     wait_for("four attempts", || {
         in_storm().filter(|r| r.path.ends_with("hog/status")).count() >= 4
     });
+    let requests: Vec<_> = in_storm().collect();
     // The third waits for the second, which hangs once more.
     let mut faults = vec![Fault::Hung];
     api.on_request(move |r| if r.path.ends_with("second/status") { faults.pop() } else { None });
-    let requests: Vec<_> = in_storm().collect();
     assert_eq!(told(&mut agent, 3), ["ns/hog", "ns/second", "ns/third"]);
     agent.stop();
     let deleted: Vec<_> = writes_about_pods(&api).into_iter().filter(|w| w.0 == "DELETE").collect();

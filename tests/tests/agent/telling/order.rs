@@ -4,25 +4,31 @@ use super::{
     beside_an_api_server, is_about_pods, kill, start, wait_until_pods_are_watched,
     writes_about_pods,
 };
-use ebb_tests::api_server::Fault;
+use crate::lab::CONFIG;
+use crate::swap::look_again;
+use ebb_tests::api_server::{Fault, Request};
 use ebb_tests::fake_node::wait_for;
 use std::time::{Duration, Instant};
 
 /// What takes the pod's place is made as soon as the pod has failed, and must not land here.
 #[test]
 fn the_node_has_its_taint_before_anything_is_said_of_the_pod() {
+    /// Longer than anything else that is waited for before the pod is spoken of.
+    const LATE: Duration = Duration::from_millis(700);
+    /// Longer than this nobody waits for the taint, which comes late on a machine that stands still.
+    const AWAITED: Duration = Duration::from_secs(2);
     let (lab, hog, api) = beside_an_api_server();
-    // The Node is looked at before it is tainted, which takes its time.
-    let late = Fault::Late(Duration::from_millis(700));
-    api.on_request(move |r| (r.path == "/api/v1/nodes/n1").then(|| late.clone()));
+    let taints = |r: &Request| r.path == "/api/v1/nodes/n1" && r.method == "PATCH";
+    api.on_request(move |r| taints(r).then_some(Fault::Late(LATE)));
     let mut agent = start(&lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
+    let begun = Instant::now();
     kill(&lab, &hog);
     agent.wait("evictionTold");
     let writes = api.writes();
-    let tainted = writes.iter().position(|r| r.path == "/api/v1/nodes/n1" && r.method == "PATCH");
-    let failed = writes.iter().position(|r| is_about_pods(&r.path));
-    assert!(tainted.is_some() && tainted < failed, "{writes:#?}");
+    let tainted = writes.iter().find(|r| taints(r)).unwrap().at + LATE;
+    let failed = writes.iter().find(|r| is_about_pods(&r.path)).unwrap().at;
+    assert!(failed >= tainted.min(begun + AWAITED), "{writes:#?}");
     agent.stop();
 }
 
@@ -64,8 +70,13 @@ fn what_runs_of_the_pod_when_its_deletion_is_taken_at_last_is_killed_at_once() {
         evicted.elapsed() > COVERED + Duration::from_secs(1)
     });
     let again = lab.start_again_in_its_sandbox(hog, 20);
-    let lists = lab.world().count("ListContainers");
-    wait_for("a list with it", || lab.world().count("ListContainers") > lists);
+    wait_for("the runtime to be asked of it", || {
+        lab.world()
+            .calls
+            .iter()
+            .any(|(call, on)| *call == "ContainerStatus" && *on == again.container)
+    });
+    look_again(&mut agent, &lab.dir("state").join("config.yaml"), CONFIG);
     assert!(!again.payload.is_killed(), "the node has room, and nothing is deleted");
     api.on_request(|_| None);
     wait_for("the deletion", || api.uid_of("ns", "hog").is_none());

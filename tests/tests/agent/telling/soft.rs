@@ -150,7 +150,7 @@ fn an_eviction_that_hangs_is_asked_for_again_before_the_runtime_is() {
     let mut faults = vec![Fault::Hung];
     api.on_request(move |r| if r.path.ends_with("/eviction") { faults.pop() } else { None });
     // A grace that is over long before the answer: it begins with the answer, as nobody has asked the pod to end.
-    let config = SOFT.replace("GracePeriod: 30", "GracePeriod: 5");
+    let config = SOFT.replace("GracePeriod: 30", "GracePeriod: 10");
     let mut agent = start_with(&config, &lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
     lab.node.set_available(60);
