@@ -18,11 +18,17 @@ const MIB: u64 = 1 << 20;
 /// Written before the threshold is crossed.
 const BEFORE: u64 = 8;
 
+/// Written fast, so that it is plain who fills it. Where that is to be seen the rest comes slowly, and goes on for longer than ebb may be kept from looking.
+const FAST: u64 = 64;
+
 /// Written at most: it is memory.
 const AT_MOST: u64 = 256;
 
-/// One after the other: they write to one filesystem.
-static TURN: Mutex<()> = Mutex::new(());
+/// One after the other: whoever writes to this filesystem has the turn meanwhile.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 /// A node whose filesystem is a directory of a tmpfs, which nothing else writes to.
 struct Scene {
@@ -35,7 +41,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let turn = turn();
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut lab = Lab::new(Flavour::Containerd17);
         lab.put_node_fs(dir.path());
@@ -77,7 +83,7 @@ impl Scene {
     /// Whom ebb has evicted while `file` grew.
     fn filled_through(&self, file: &Path, also: impl Fn(u64) + Send + 'static) -> Vec<Value> {
         let mut agent = self.start();
-        let writing = Writing::start(file.to_owned(), also);
+        let writing = Writing::start(file.to_owned(), FAST, also);
         let planned = agent.wait("decided");
         wait_for("the end of its container", || {
             self.writer.payload.is_killed() || self.lab.world().count("StopContainer") > 0
@@ -91,14 +97,14 @@ impl Scene {
     }
 }
 
-/// Somebody who writes a mebibyte every few milliseconds.
+/// Somebody who writes a mebibyte every few milliseconds, and after so many of them ten in a second.
 struct Writing {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Writing {
-    fn start(file: PathBuf, also: impl Fn(u64) + Send + 'static) -> Self {
+    fn start(file: PathBuf, fast: u64, also: impl Fn(u64) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -109,7 +115,7 @@ impl Writing {
                 }
                 file.write_all(&vec![b'x'; 1 << 20]).unwrap();
                 also(mib);
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(if mib < fast { 20 } else { 100 }));
             }
         });
         Self { stop, thread: Some(thread) }
@@ -168,7 +174,7 @@ fn who_fills_it_from_far_below_is_found_by_what_it_has() {
     let far = scene.volume("writer").join("d/".repeat(300));
     fs::create_dir_all(&far).unwrap();
     let mut agent = scene.start();
-    let writing = Writing::start(far.join("large"), |_| ());
+    let writing = Writing::start(far.join("large"), AT_MOST, |_| ());
     let planned = agent.wait("decided");
     drop(writing);
     let first = &planned["evict"][0]["workload"]["name"];
@@ -180,7 +186,7 @@ fn who_fills_it_from_far_below_is_found_by_what_it_has() {
 fn nobody_is_evicted_for_a_disk_that_no_pod_fills() {
     let scene = Scene::new();
     let mut agent = scene.start();
-    let writing = Writing::start(scene.dir.path().join("not-of-a-pod"), |_| ());
+    let writing = Writing::start(scene.dir.path().join("not-of-a-pod"), FAST, |_| ());
     let held = agent.wait("evictionDeferred");
     drop(writing);
     let why = held["notes"].to_string();
