@@ -2,6 +2,7 @@
 
 use crate::{CONFIG, config, ebb, start_as};
 use ebb_tests::fake_node::{FakeNode, PATIENCE, wait_for};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +25,13 @@ impl Manager {
 
     fn hear(&self) -> String {
         let mut buffer = [0; 1024];
-        let read = self.socket.recv(&mut buffer).unwrap();
+        let read = loop {
+            match self.socket.recv(&mut buffer) {
+                // This process was stopped meanwhile.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.unwrap(),
+            }
+        };
         String::from_utf8(buffer[..read].to_vec()).unwrap()
     }
 
