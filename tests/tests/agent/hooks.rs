@@ -372,6 +372,7 @@ fn a_reload_brings_the_hook_and_takes_it_away_while_it_is_asked() {
 /// After the call the filesystem is read again: by the figures that called the hook nobody is evicted.
 #[test]
 fn a_pod_is_asked_about_by_its_uid_for_want_of_disk_and_evicted_on_a_fresh_reading() {
+    let _turn = crate::disk::turn();
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut lab = Lab::new(Flavour::Containerd2);
     lab.put_node_fs(dir.path());

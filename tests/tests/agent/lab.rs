@@ -1,7 +1,7 @@
 //! A fake node beside a container runtime in the test's own process.
 
 use crate::{Agent, ebb, start};
-use ebb_tests::fake_node::{FakeCgroup, FakeNode};
+use ebb_tests::fake_node::{FakeCgroup, FakeNode, state_dir};
 use ebb_tests::runtime::{FakeRuntime, Flavour, World};
 use serde_json::Value;
 use std::path::Path;
@@ -33,16 +33,18 @@ pub(crate) struct Lab {
     pub(crate) runtime: FakeRuntime,
     /// Where the kubelet's directory is and, in `log`, the pods' logs; both are the runtime's unless told.
     node_fs: Option<std::path::PathBuf>,
+    /// What ebb remembers.
+    state: tempfile::TempDir,
 }
 
 impl Lab {
     pub(crate) fn new(flavour: Flavour) -> Self {
         let runtime = FakeRuntime::start(flavour).unwrap();
-        for dir in ["images", "pods", "containers", "state"] {
+        for dir in ["images", "pods", "containers"] {
             std::fs::create_dir(runtime.dir().join(dir)).unwrap();
         }
         runtime.world().image_fs = path(&runtime, "images");
-        Self { node: FakeNode::new(), runtime, node_fs: None }
+        Self { node: FakeNode::new(), runtime, node_fs: None, state: state_dir() }
     }
 
     /// Puts the kubelet's directory and the pods' logs on another filesystem.
@@ -56,7 +58,10 @@ impl Lab {
     }
 
     pub(crate) fn dir(&self, name: &str) -> std::path::PathBuf {
-        self.runtime.dir().join(name)
+        match name {
+            "state" => self.state.path().to_owned(),
+            _ => self.runtime.dir().join(name),
+        }
     }
 
     /// A directory with a manifest for each of these pods.
@@ -84,7 +89,7 @@ impl Lab {
             ("--node-fs", on_node("", "images")),
             ("--pod-logs", on_node("log", "pods")),
             ("--container-logs", dir("containers")),
-            ("--state", dir("state")),
+            ("--state", self.dir("state").display().to_string()),
         ];
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
