@@ -40,8 +40,8 @@ pub(crate) const TESTS: [Alone; 9] = [
 
 /// Without the pod collector.
 const OWNERS: &str = "--collectors=owner-references";
-/// Within so long of a fault's end everything is as it should be.
-const SOON: Duration = Duration::from_secs(15);
+/// Within so long of a fault's end everything is as it should be, on a busy machine too: idle ones take a second or two.
+const SOON: Duration = Duration::from_secs(60);
 /// Until a fault has shown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -307,8 +307,6 @@ fn aggregated(world: &World, proxy: &Proxy, ebb: &mut Running) -> Result<()> {
 fn restarted(world: &World, proxy: &Proxy, _: &mut Running) -> Result<()> {
     const CHAINS: usize = 60;
     const OUTAGE: Duration = Duration::from_secs(15);
-    // While it starts, an API server asks who wants custom kinds to wait for ten seconds; half of that more is left to chance.
-    const AGAIN: Duration = SOON.saturating_mul(2);
     let keeper = world.make("keeper", &[])?;
     world.make_kind(Kind::Secret, "kept", &[blocking(&keeper)], &[])?;
     let root = world.make("root", &[])?;
@@ -350,7 +348,7 @@ fn restarted(world: &World, proxy: &Proxy, _: &mut Running) -> Result<()> {
     let mut left = vec!["keeper".to_owned(), "kept of keeper!".to_owned()];
     left.extend((0..CHAINS).step_by(10).map(|at| format!("secret-{at} of keeper")));
     let left: Vec<&str> = left.iter().map(String::as_str).collect();
-    world.becomes_in(AGAIN, &left)?;
+    world.becomes_in(SOON, &left)?;
     eprintln!("as it should be {} ms after the start of the server", begun.elapsed().as_millis());
     world.stays(&left)
 }
@@ -516,7 +514,7 @@ fn leader_paused(session: &Session) -> Result<()> {
     let last = last.context("no dependent could be given to the keeper")?;
     let left = [format!("{} of keeper", last.name)];
     let left: Vec<&str> = ["keeper"].into_iter().chain(left.iter().map(String::as_str)).collect();
-    world.becomes_in(Duration::from_secs(25), &left)?;
+    world.becomes_in(SOON, &left)?;
     eprintln!("the standby had done it {} ms after the pause", paused.elapsed().as_millis());
     second.says(PATIENCE, &["\"acts\":true"])?;
     let is_object_write = |asked: &Asked| asked.is_write() && !asked.place().contains("/leases");
@@ -548,13 +546,15 @@ fn leader_paused(session: &Session) -> Result<()> {
 
 /// The clocks of two holders are decades apart; neither is read.
 fn skewed_lease(session: &Session) -> Result<()> {
+    /// Longer than this process may be kept from renewing it.
+    const LASTS: Duration = Duration::from_secs(10);
     session.stop()?;
     let world = World::new(session, Collector::Ebb)?;
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", world.namespace);
     let held = |year: u16, beat: u64| {
         let time = format!("{year}-01-01T00:00:00.000000Z");
         json!({"metadata": {"name": "ebb-controller"}, "spec": {
-            "holderIdentity": "other", "leaseDurationSeconds": 3, "leaseTransitions": beat,
+            "holderIdentity": "other", "leaseDurationSeconds": LASTS.as_secs(), "leaseTransitions": beat,
             "renewTime": time, "acquireTime": time,
         }})
     };
@@ -568,7 +568,7 @@ fn skewed_lease(session: &Session) -> Result<()> {
     let is_ready = AtomicBool::new(false);
     let mut beats = 0;
     let mut since = None;
-    while since.is_none_or(|since: Instant| since.elapsed() < Duration::from_secs(6)) {
+    while since.is_none_or(|since: Instant| since.elapsed() < LASTS + LASTS / 2) {
         beats += 1;
         world.api.merge(&path, &held(2001, beats))?;
         std::thread::sleep(Duration::from_secs(1));
@@ -586,7 +586,7 @@ fn skewed_lease(session: &Session) -> Result<()> {
     world.becomes_in(SOON, &[])?;
     let took = last.elapsed();
     eprintln!("taken over {} ms after the last renewal", took.as_millis());
-    ensure!(took >= Duration::from_secs(3), "taken over before the Lease ran out, after {took:?}");
+    ensure!(took >= LASTS, "taken over before the Lease ran out, after {took:?}");
     ebb.end()?;
     ensure!(proxy.judged()? > 0, "no delete was judged");
     Ok(())
