@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to end by itself once it is asked to.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(60);
 
 type Order = (Command, Sender<io::Result<process::Child>>);
 

@@ -18,7 +18,7 @@ pub const TERMINATED: usize = 4;
 /// The option of one that needs no Lease.
 pub const ALONE: &str = "--no-leader-election";
 /// Until it acts: it lists everything first.
-const STARTS_IN: Duration = Duration::from_secs(90);
+const STARTS_IN: Duration = Duration::from_secs(300);
 const HIGH_LIMITS: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=5000"];
 
 /// Which collector.

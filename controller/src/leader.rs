@@ -39,6 +39,20 @@ impl Leadership {
             Self::Leading { until } => now < *until,
         }
     }
+
+    /// Whether it is to be said that this is so, at `now`, after `before` was.
+    pub(crate) fn is_news_after(&self, before: &Self, now: Instant) -> bool {
+        match (before, self) {
+            (Self::Standby { holder: a, error: e }, Self::Standby { holder: b, error: f }) => {
+                a != b || e.is_some() != f.is_some()
+            }
+            (Self::Leading { .. }, Self::Leading { .. }) => {
+                before.may_act(now) != self.may_act(now)
+            }
+            // Also where the time of who led was over before anybody looked.
+            _ => before != self,
+        }
+    }
 }
 
 /// Runs until `stop`, and gives the Lease up then.
@@ -122,4 +136,27 @@ pub(crate) fn wall() -> Time {
 pub(crate) fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:016x}", host.trim(), fastrand::u64(..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leads_no_more_says_so_also_when_its_time_was_over_before() {
+        let now = Instant::now();
+        let leading = |seconds| Leadership::Leading { until: now + Duration::from_secs(seconds) };
+        let standby =
+            |holder: &str| Leadership::Standby { holder: Some(holder.into()), error: None };
+        for at in [now, now + Duration::from_secs(60)] {
+            assert!(standby("other").is_news_after(&leading(10), at));
+            assert!(leading(10).is_news_after(&standby("other"), at));
+            assert!(standby("other").is_news_after(&standby("me"), at));
+            assert!(!standby("other").is_news_after(&standby("other"), at));
+        }
+        assert!(!leading(20).is_news_after(&leading(10), now), "renewed in time");
+        let late = now + Duration::from_secs(15);
+        assert!(leading(20).is_news_after(&leading(10), late), "it did not act in between");
+        assert!(!Leadership::Alone.is_news_after(&Leadership::Alone, now));
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) const TESTS: [Alone; 3] = [
 const MANIFESTS: &str = "EBB_MANIFESTS";
 /// A kubectl that reads them.
 const KUBECTL: &str = "EBB_KUBECTL";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 const NODE: &str = "rights";
 const AGENT: &str = "system:serviceaccount:ebb-system:ebb-node";
 
@@ -385,7 +385,7 @@ fn is_refused(api: &Api, kubeconfig: &Path, namespace: &str, wanted: &[&str]) ->
 fn refused(api: &Api, kubeconfig: &Path, namespace: &str) -> Result<Vec<&'static str>> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
-        let client = ebb_kube::connect(Some(kubeconfig), None).await?;
+        let client = ebb_kube::connect(Some(kubeconfig), None).await?.after_deadlines(5);
         for path in [
             "/api/v1/pods?fieldSelector=spec.nodeName%3Drights",
             "/api/v1/nodes?fieldSelector=metadata.name%3Drights",

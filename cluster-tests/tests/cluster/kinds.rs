@@ -114,7 +114,7 @@ pub(crate) fn define_as(
 /// Waits until objects at a path can be listed.
 pub(crate) fn served(api: &Api, path: &str) -> Result<()> {
     wait::until_some(
-        Duration::from_secs(60),
+        Duration::from_secs(180),
         || format!("{path} is served"),
         || Ok((api.ask("GET", path, None)?.0 == 200).then_some(())),
     )

@@ -68,7 +68,10 @@ fn with_client<T>(
 ) -> Result<T> {
     let file = session.with_plane(|plane| plane.kubeconfig(User::Admin))?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    executor.block_on(async { work(ebb_kube::connect(Some(&file), None).await?).await })
+    executor.block_on(async {
+        // As one that has waited in vain: a machine that stands still is no server that does not answer.
+        work(ebb_kube::connect(Some(&file), None).await?.after_deadlines(5)).await
+    })
 }
 
 fn evicts(session: &Session) -> Result<()> {

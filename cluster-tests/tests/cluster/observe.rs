@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const TESTS: [Alone; 1] =
     [("without_enforce_ebb_says_what_would_go_and_sends_no_write", sends_no_write)];
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const GARBAGE: [&str; 2] = ["observed-dependent", "observed-pod"];
 
 fn sends_no_write(session: &Session) -> Result<()> {

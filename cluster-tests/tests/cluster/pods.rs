@@ -100,11 +100,13 @@ fn node_name(world: &World, name: &str) -> String {
 
 fn node(world: &World, name: &str, is_ready: bool, taints: &Value) -> Result<String> {
     let name = node_name(world, name);
-    let node = json!({"metadata": {"name": name}, "spec": {"taints": taints}});
-    world.api.create("/api/v1/nodes", &node)?;
+    world.api.create("/api/v1/nodes", &json!({"metadata": {"name": name}}))?;
     let status = if is_ready { "True" } else { "Unknown" };
     let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     world.api.merge(&format!("/api/v1/nodes/{name}/status"), &patch)?;
+    // Last: tainted and not yet ready it would be out of service.
+    let tainted = json!({"spec": {"taints": taints}});
+    world.api.merge(&format!("/api/v1/nodes/{name}"), &tainted)?;
     Ok(name)
 }
 
@@ -137,10 +139,17 @@ fn evicted(world: &World) -> Result<()> {
     world.stays(if is_first { &["p2", "p3", "p4", "p5"] } else { &["p3", "p4", "p5", "p6"] })
 }
 
-/// A pod that runs on a node that is not there.
-pub(crate) fn of_a_node_that_is_gone(world: &World, name: &str) -> Result<Made> {
-    let pod = pod(world, name, Some(&node_name(world, "gone")), &[])?;
+/// A pod that runs on a node that is not there any more: it goes once the pod runs, or the pod may be gone before.
+pub(crate) fn of_a_node_that_is_gone(
+    world: &World,
+    name: &str,
+    finalizers: &[&str],
+) -> Result<Made> {
+    let node = node(world, "gone", true, &json!([]))?;
+    let pod = pod(world, name, Some(&node), finalizers)?;
     world.set_status(&pod, &json!({"phase": "Running"}))?;
+    let (status, answer) = world.api.ask("DELETE", &format!("/api/v1/nodes/{node}"), None)?;
+    ensure!(status == 200, "{node} stays: {answer}");
     Ok(pod)
 }
 
@@ -150,15 +159,14 @@ fn orphaned(world: &World) -> Result<()> {
     let here = node(world, "here", true, &json!([]))?;
     pod(world, "here", Some(&here), &[])?;
     pod(world, "waiting", None, &[])?;
-    of_a_node_that_is_gone(world, "orphan")?;
+    of_a_node_that_is_gone(world, "orphan", &[])?;
     pod(world, "orphan-pending", Some(&node_name(world, "gone")), &[])?;
     world.stays(&["here", "waiting"])
 }
 
 fn orphaned_with_finalizer(world: &World) -> Result<()> {
     let _shared = world.session.terminates_one();
-    let orphan = pod(world, "orphan", Some(&node_name(world, "gone")), &[KEEP])?;
-    world.set_status(&orphan, &json!({"phase": "Running"}))?;
+    let orphan = of_a_node_that_is_gone(world, "orphan", &[KEEP])?;
     world.stays(&["orphan with example.com/keep terminating"])?;
     let now = world.read(&orphan)?;
     let grace = &now["metadata"]["deletionGracePeriodSeconds"];

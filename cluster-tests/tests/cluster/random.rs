@@ -24,7 +24,7 @@ pub(crate) const TEST: Alone = ("random_sequences_end_alike", end_alike);
 const SEQUENCES: usize = 500;
 const KINDS: [Kind; 4] = [Kind::ConfigMap, Kind::Secret, Kind::Gadget, Kind::Pod];
 /// Until a collector has done what one step of all sequences gives it to do.
-const SETTLES_IN: Duration = Duration::from_secs(120);
+const SETTLES_IN: Duration = Duration::from_secs(600);
 /// Requests at once.
 const CLIENTS: usize = 8;
 const SEQUENCE: &str = "tests.ebb.dev/sequence";
@@ -379,6 +379,7 @@ impl Actor<'_> {
                 api.ask("PATCH", &path(*at), Some(&patch))?
             }
         };
+        ensure!(answer < 500, "{operation:?} was answered {answer}");
         Ok(answer)
     }
 

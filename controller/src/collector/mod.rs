@@ -114,14 +114,7 @@ impl Collector {
     /// Whether this process may act from now on: then everything is judged anew.
     pub(crate) fn lead(&mut self, leadership: Leadership, now: Instant) {
         let (was, is) = (self.leadership.may_act(now), leadership.may_act(now));
-        let is_news = match (&self.leadership, &leadership) {
-            (
-                Leadership::Standby { holder: a, error: e },
-                Leadership::Standby { holder: b, error: f },
-            ) => a != b || e.is_some() != f.is_some(),
-            _ => was != is,
-        };
-        if is_news && leadership != Leadership::Alone {
+        if leadership.is_news_after(&self.leadership, now) && leadership != Leadership::Alone {
             let (holder, error) = match &leadership {
                 Leadership::Standby { holder, error } => (holder.clone(), error.clone()),
                 _ => (None, None),
