@@ -153,6 +153,16 @@ impl FakeNode {
         cgroup.when_killed(move || replace(&meminfo, &meminfo_with(kib)));
     }
 
+    /// The same when one of several is killed, which are all of one workload.
+    pub fn gives_back_when_one_is_killed(&self, cgroups: &[FakeCgroup], mib: u64) {
+        let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
+        let all = cgroups.to_vec();
+        after_a_kill(cgroups.to_vec(), move || {
+            replace(&meminfo, &meminfo_with(kib));
+            all.iter().for_each(FakeCgroup::empty);
+        });
+    }
+
     /// The same, but one of its processes hangs in the kernel, with 1 MiB.
     pub fn gives_back_and_hangs_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
         let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
@@ -249,6 +259,22 @@ pub fn state_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// Does this once ebb has killed one of them, on a thread of its own. With one inotify for all: a user has 128.
+fn after_a_kill(cgroups: Vec<FakeCgroup>, then: impl FnOnce() + Send + 'static) {
+    let kills = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
+    for cgroup in &cgroups {
+        kills.add_watch(&cgroup.path.join("cgroup.kill"), AddWatchFlags::IN_MODIFY).unwrap();
+    }
+    std::thread::spawn(move || {
+        while !cgroups.iter().any(FakeCgroup::is_killed) {
+            if kills.read_events().is_err() {
+                return;
+            }
+        }
+        then();
+    });
+}
+
 /// What `memory.stat` says of a cgroup that has so many bytes of anonymous memory and nothing else.
 fn stat_with(anon: u64) -> String {
     format!("anon {anon}\nfile 0\ninactive_file 0\nshmem 0\n")
@@ -312,17 +338,7 @@ impl FakeCgroup {
 
     /// Does this once ebb has killed it.
     fn after_the_kill(&self, then: impl FnOnce() + Send + 'static) {
-        let kill = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
-        kill.add_watch(&self.path.join("cgroup.kill"), AddWatchFlags::IN_MODIFY).unwrap();
-        let cgroup = self.clone();
-        std::thread::spawn(move || {
-            while !cgroup.is_killed() {
-                if kill.read_events().is_err() {
-                    return;
-                }
-            }
-            then();
-        });
+        after_a_kill(vec![self.clone()], then);
     }
 
     /// Has all its tasks wait for memory so many percent of the time, up to now.
