@@ -18,5 +18,6 @@ pub mod sense;
 pub mod state;
 mod stop;
 pub mod store;
+mod testing;
 pub mod threads;
 pub mod yaml;

@@ -1,5 +1,6 @@
 //! The agent's threads. A panic in any of them is the end of the process, unless whoever calls contains it; the last record then is `report::last_word`'s.
 
+use crate::testing;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::cell::Cell;
@@ -174,11 +175,9 @@ pub fn schedule(thread: i32, policy: i32, priority: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// In builds for development alone: tests have a thread panic by naming it.
+/// Tests have a thread panic by naming it.
 fn panic_if_asked(name: &str) {
-    if cfg!(debug_assertions)
-        && std::env::var_os("EBB_TEST_PANIC").is_some_and(|asked| asked == *name)
-    {
+    if testing::asks("EBB_TEST_PANIC").is_some_and(|asked| asked == *name) {
         std::panic::panic_any(format!("EBB_TEST_PANIC asks {name} for it"));
     }
 }

@@ -135,9 +135,8 @@ impl FakeNode {
 
     /// Makes `/proc/meminfo` say this, and waits until it has been read so often since: each look of the agent reads it once.
     pub fn is_looked_at(&self, meminfo: &str, times: usize) {
-        let path = self.proc().join("meminfo");
-        let readings = Readings::of(&path);
-        replace(&path, meminfo);
+        let readings = Readings::of(&self.proc().join("meminfo"));
+        self.says(meminfo);
         readings.are(times);
     }
 
@@ -149,8 +148,7 @@ impl FakeNode {
 
     /// The same at once when ebb kills it, on a thread of its own: an eviction that is not over within three seconds costs another, and the test may be kept from running for that long.
     pub fn gives_back_when_killed(&self, cgroup: &FakeCgroup, mib: u64) {
-        let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
-        cgroup.when_killed(move || replace(&meminfo, &meminfo_with(kib)));
+        self.gives_back_when_one_is_killed(std::slice::from_ref(cgroup), mib);
     }
 
     /// The same when one of several is killed, which are all of one workload.

@@ -4,6 +4,7 @@ use super::watch::Watch;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
 use crate::sense::tree::MAX_DEPTH;
+use crate::testing;
 use ebb_journal::{Loss, Losses, OomConstraint, Part, Record};
 use ebb_policy::snapshot::{CgroupId, OomKill};
 use ebb_probes::{CgroupChange, Fact, FallWatch, KernelEvent, Lost, OomLimit, Probes, Totals};
@@ -290,12 +291,9 @@ impl Agent {
     }
 }
 
-/// In builds for development alone: a test names a cgroup that has the kernel's OOM killer come in all the time while a threshold is crossed, without any privilege.
+/// A test names a cgroup that has the kernel's OOM killer come in all the time while a threshold is crossed, without any privilege.
 fn oom_storm_in() -> Option<u64> {
-    match cfg!(debug_assertions) {
-        true => std::env::var("EBB_TEST_OOM_STORM").ok()?.parse().ok(),
-        false => None,
-    }
+    testing::asks("EBB_TEST_OOM_STORM")?.parse().ok()
 }
 
 /// What was lost since `before`, by kind.

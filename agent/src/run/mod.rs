@@ -117,9 +117,11 @@ struct AtStart {
 struct Told {
     /// Why a decision waits, one line for each kind of reason.
     deferral: Option<Vec<String>>,
+    /// When that was told.
     deferral_at: Boot,
     /// Who runs into a limit of its own.
     own_limits: Vec<WorkloadKey>,
+    /// When that was told.
     own_limits_at: Boot,
     /// How many workloads are not held open.
     not_held: usize,

@@ -13,6 +13,7 @@ use crate::sense::Roots;
 use crate::sense::cgroup::id_at;
 use crate::sense::disk::DiskReading;
 use crate::sense::psi::Trigger;
+use crate::testing;
 use anyhow::{Context as _, Result};
 use ebb_probes::{Fact, KernelEvent, ProbeState, Probes, RingError};
 use std::collections::BTreeSet;
@@ -252,9 +253,9 @@ pub fn fact_name(fact: Fact) -> String {
     name.and_then(|n| n.as_str().map(|n| n.replace('_', " "))).unwrap_or_default()
 }
 
-/// In builds for development alone: a test wants an agent that relies on kernel events for the tree and loses them, without any privilege.
+/// A test wants an agent that relies on kernel events for the tree and loses them, without any privilege.
 fn is_to_be_lost() -> bool {
-    cfg!(debug_assertions) && std::env::var_os("EBB_TEST_KERNEL_LOST").is_some()
+    testing::asks("EBB_TEST_KERNEL_LOST").is_some()
 }
 
 async fn told(probes: &mut Option<Probes>, batch: &mut Vec<KernelEvent>) -> Result<(), RingError> {

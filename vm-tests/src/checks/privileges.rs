@@ -148,13 +148,13 @@ pub(crate) fn ptrace(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A wish that stands in the `trusted` space alone is heard with the capability, and not without.
+/// A wish that stands in the namespace `trusted` alone counts with the capability, and not without.
 pub(crate) fn admin(test: &TestContext) -> Result<Outcome> {
     for (without, spared) in [(&[CAP_SYS_ADMIN][..], false), (&[], true)] {
         let marked = Cgroup::create("work.slice/marked.service")?;
         xattr::set(marked.path(), "trusted.oomd_omit", b"1").context("cannot mark")?;
         if !spared {
-            // What root says in the other space is heard without the capability.
+            // What root says in the namespace `user` counts without the capability.
             wish_to_be_last(LEAK, "user")?;
         }
         let mut agent = Agent::start(test, &to_enforce(without))?;
