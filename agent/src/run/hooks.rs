@@ -120,6 +120,10 @@ impl Hooks {
         at: Boot,
         deadline: Duration,
     ) -> Turn {
+        // Its deadline passed within this look. The next one, which is due now, ends it first, and decides by what is there then.
+        if self.due().is_some_and(|due| due <= at) {
+            return Turn::Wait;
+        }
         let new = || Need { until: at.plus(deadline), asked: BTreeSet::new() };
         let need = self.needs.entry(signal).or_insert_with(new);
         if at >= need.until {

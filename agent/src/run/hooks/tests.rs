@@ -58,6 +58,19 @@ fn another_workload_that_is_first_then_is_asked_about_within_what_is_left_of_the
     assert_eq!(hooks.turn(&a, MEMORY, at(600), DEADLINE), Turn::Evict);
 }
 
+/// Told the other way round, the eviction would seem to have waited for nobody; and on disk it would be decided by what was there before the call.
+#[test]
+fn a_call_whose_deadline_passes_within_a_look_is_ended_before_the_eviction() {
+    let mut hooks = hooks();
+    let a = key("a");
+    hooks.turn(&a, MEMORY, at(0), DEADLINE);
+    ask(&mut hooks, &a, MEMORY, (at(0), at(2_000)));
+    assert_eq!(hooks.turn(&a, MEMORY, at(2_001), DEADLINE), Turn::Wait);
+    assert_eq!(hooks.due(), Some(at(2_000)), "the next look is due");
+    hooks.flight.as_mut().unwrap().is_over = true;
+    assert_eq!(hooks.turn(&a, MEMORY, at(2_001), DEADLINE), Turn::Evict);
+}
+
 /// Each look finds another first, and each call ends at once, at its deadline, or never.
 #[test]
 fn who_changes_places_puts_no_eviction_off_for_longer_than_one_deadline() {
