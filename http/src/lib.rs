@@ -24,9 +24,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 /// How long a connection may last, whatever it does: to ask once, and to take the answer in.
 const CONNECTION: Duration = Duration::from_secs(10);
+
+/// Connections whose place somebody else has already, and which have their moment still.
+const LEAVING: usize = 64;
 
 /// An answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,14 +75,20 @@ where
     F: Fn(&str) -> Answer + Send + Sync + 'static,
 {
     let (mut places, answer) = (Places::default(), Arc::new(answer));
+    let mut leaving = JoinSet::new();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors, most likely: some will be given back.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if let Some(leaving) = places.make_room(peer.ip(), Instant::now()) {
-            leaving.leave().await;
+        if let Some(one) = places.make_room(peer.ip(), Instant::now()) {
+            // Waiting for each would let a flood of newcomers fill what waits to be accepted, and a probe be lost in it.
+            leaving.spawn(one.leave());
+            if leaving.len() > LEAVING {
+                leaving.join_next().await;
+            }
+            while leaving.try_join_next().is_some() {}
         }
         let answering = Answering::default();
         let connection = serve_one(stream, Arc::clone(&answer), answering.clone());

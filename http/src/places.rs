@@ -1,6 +1,6 @@
 //! Who has a connection: few at a time, fewer from one address, and never so that a newcomer has none.
 //!
-//! A newcomer that finds no place gets that of somebody from whose address there are too many, else of somebody from the address with the most: of those the one that has asked for nothing for the longest, else the one that has been there for the longest.
+//! A newcomer that finds no place gets that of somebody from whose address there are too many, else of somebody from an address with the most: of those the one that has asked for nothing for the longest, else the one that has been there for the longest.
 //! So whoever opens many connections closes their own, and a probe is answered beside as many other clients as like to ask.
 
 use std::collections::BTreeMap;
@@ -96,14 +96,16 @@ impl Places {
         for place in &self.0 {
             *crowds.entry(place.peer).or_default() += 1;
         }
-        let of = if crowds.get(&peer).is_some_and(|own| *own >= OF_ONE) {
-            peer
-        } else if self.0.len() >= ALL {
-            *crowds.iter().max_by_key(|(_, count)| **count)?.0
-        } else {
-            return None;
-        };
-        let own = self.0.iter().enumerate().filter(|(_, place)| place.peer == of);
+        let leaves: Box<dyn Fn(&Place) -> bool> =
+            if crowds.get(&peer).is_some_and(|own| *own >= OF_ONE) {
+                Box::new(|place| place.peer == peer)
+            } else if self.0.len() >= ALL {
+                let most = crowds.values().max()?;
+                Box::new(|place| crowds.get(&place.peer) == Some(most))
+            } else {
+                return None;
+            };
+        let own = self.0.iter().enumerate().filter(|(_, place)| leaves(place));
         let oldest = own.min_by_key(|(_, place)| (place.answering.has_begun(), place.since));
         oldest.map(|(at, _)| at)
     }
@@ -188,6 +190,17 @@ mod tests {
             drop(case.comes(peer(n % 16), 1000 + u64::from(n)));
         }
         assert_eq!(case.of(peer(100)), 1);
+    }
+
+    /// As a scraper among as many others: which of them goes is no matter of its address.
+    #[test]
+    fn among_addresses_with_as_many_connections_who_is_being_answered_stays() {
+        let mut case = Case::new();
+        let (_, scraper) = case.comes(peer(200), 0);
+        scraper.begin();
+        (0..63).for_each(|n| drop(case.comes(peer(n), 1)));
+        (100..150).for_each(|n| drop(case.comes(peer(n), 100)));
+        assert_eq!((case.of(peer(200)), case.places.0.len()), (1, ALL));
     }
 
     #[test]

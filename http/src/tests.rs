@@ -124,6 +124,31 @@ fn who_asks_for_nothing_is_cut_off_after_seconds() {
     });
 }
 
+/// Whoever goes has a moment first. No time passes here.
+#[test]
+fn a_newcomer_does_not_wait_until_others_have_left() {
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    executor.block_on(async {
+        let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server =
+            tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), |_| Answer::ok()));
+        // The clock goes on of itself only while nothing blocks.
+        let asked = tokio::task::spawn_blocking(move || {
+            let others: Vec<TcpStream> = (0..40).map(|_| connect(at)).collect();
+            let answer = ask(connect(at));
+            drop(others);
+            answer
+        });
+        assert!(asked.await.unwrap().unwrap().ends_with("ok\n"));
+        server.abort();
+    });
+}
+
 /// They came at once, and nobody has looked yet what they ask for.
 #[test]
 fn whoever_asked_at_once_is_answered_though_others_came_right_behind() {
