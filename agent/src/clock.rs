@@ -29,6 +29,12 @@ impl Boot {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// This moment as the beginning of a wait, as seen at `now` and after nothing could happen for `lasted`: later by that, and never later than now.
+    #[must_use]
+    pub fn without_standstill(self, lasted: Duration, now: Self) -> Self {
+        self.plus(lasted.min(now.since(self)))
+    }
+
     /// The moment `after` later.
     #[must_use]
     pub fn plus(self, after: Duration) -> Self {
@@ -37,31 +43,43 @@ impl Boot {
 }
 
 /// Tells for how long nothing could happen: the machine was suspended, or the loop was given no processor, as on a virtual machine that was paused or migrated.
+///
+/// A second of each delay counts as time all the same. Where every turn is late or long, as where others keep the processors busy, time would stand still otherwise, and with it every grace.
 #[derive(Debug)]
 pub struct StandstillMeter {
     /// Time spent suspended since boot, as last seen.
     suspended: Duration,
-    /// By when the loop should ask again at the latest. By a clock that stands still while the machine is suspended.
+    /// By when the loop should come back at the latest, to wait or from its wait. By a clock that stands still while the machine is suspended.
     due: Instant,
+    /// How long it had been held up when it last went to wait.
+    held_up: Duration,
 }
 
 impl StandstillMeter {
     /// A shorter one changes no grace period that anybody would notice.
     const SHORTEST: Duration = Duration::from_secs(1);
 
-    /// How long the loop may work before it asks again. What goes beyond that does not count, so that time goes on where each turn takes long.
-    const WORK: Duration = Duration::from_secs(1);
+    /// How long a turn may take, and how late one may begin.
+    const LATE: Duration = Duration::from_secs(1);
 
     /// Counts from here on.
     #[must_use]
     pub fn begin() -> Self {
-        Self { suspended: suspended_since_boot(), due: Instant::now() + Self::WORK }
+        let due = Instant::now() + Self::LATE;
+        Self { suspended: suspended_since_boot(), due, held_up: Duration::ZERO }
     }
 
     /// Notes that the loop waits for something to do, for `wait` at most; returns until when.
     pub fn rest(&mut self, wait: Duration) -> Instant {
-        self.due = Instant::now() + wait;
-        self.due
+        self.rest_at(Instant::now(), wait)
+    }
+
+    fn rest_at(&mut self, now: Instant, wait: Duration) -> Instant {
+        // Nobody has asked since that happened.
+        self.held_up += now.saturating_duration_since(self.due);
+        let until = now + wait;
+        self.due = until + Self::LATE;
+        until
     }
 
     /// How long nothing could happen since this was last asked; `None` when that is less than a second.
@@ -71,9 +89,9 @@ impl StandstillMeter {
 
     fn compare(&mut self, suspended: Duration, now: Instant) -> Option<Duration> {
         let slept = suspended.saturating_sub(self.suspended);
-        let held_up = now.saturating_duration_since(self.due);
+        let held_up = std::mem::take(&mut self.held_up) + now.saturating_duration_since(self.due);
         self.suspended = self.suspended.max(suspended);
-        self.due = now + Self::WORK;
+        self.due = now + Self::LATE;
         Some(slept + held_up).filter(|lasted| *lasted >= Self::SHORTEST)
     }
 }
@@ -136,11 +154,16 @@ mod tests {
         assert_eq!(clock.moment(clock.unix_ms(at)), at);
     }
 
+    fn meter(suspended: f64, due: Instant) -> StandstillMeter {
+        let suspended = Duration::from_secs_f64(suspended);
+        StandstillMeter { suspended, due, held_up: Duration::ZERO }
+    }
+
     #[test]
     fn a_sleep_is_told_once_and_a_late_reading_is_none() {
         let seconds = Duration::from_secs_f64;
         let now = Instant::now();
-        let mut meter = StandstillMeter { suspended: seconds(5.0), due: now };
+        let mut meter = meter(5.0, now);
         assert_eq!(meter.compare(seconds(5.0), now), None);
         // Held up between the two clocks, and not the next time.
         assert_eq!(meter.compare(seconds(2.0), now), None);
@@ -154,7 +177,7 @@ mod tests {
     fn a_loop_that_comes_late_was_held_up_and_one_that_works_long_is_not_for_all_of_it() {
         let seconds = Duration::from_secs_f64;
         let mut now = Instant::now();
-        let mut meter = StandstillMeter { suspended: Duration::ZERO, due: now };
+        let mut meter = meter(0.0, now);
         let mut after = |passed, meter: &mut StandstillMeter| {
             now += seconds(passed);
             meter.compare(Duration::ZERO, now)
@@ -164,13 +187,52 @@ mod tests {
         assert_eq!(after(0.0, &mut meter), None, "told once");
         assert_eq!(after(1.9, &mut meter), None);
         assert_eq!(after(2.0, &mut meter), Some(seconds(1.0)), "half of it counts as time");
-        // Woken at once, and when it was to be.
-        let due = meter.rest(seconds(10.0));
-        assert_eq!(meter.compare(Duration::ZERO, Instant::now()), None);
-        meter.due = due;
-        assert_eq!(meter.compare(Duration::ZERO, due), None);
-        meter.due = due;
-        assert_eq!(meter.compare(seconds(3.0), due + seconds(4.0)), Some(seconds(7.0)));
+        // Woken at once, when it was to be, and long after that.
+        for (late, lasted) in [(-10.0, None), (0.0, None), (1.9, None), (4.0, Some(3.0))] {
+            meter.rest_at(now, seconds(10.0));
+            now += seconds(10.0 + late);
+            assert_eq!(meter.compare(Duration::ZERO, now), lasted.map(seconds), "{late} s late");
+        }
+        let due = meter.rest_at(now, seconds(10.0));
+        assert_eq!(meter.compare(seconds(3.0), due + seconds(5.0)), Some(seconds(7.0)));
+    }
+
+    /// What a turn does last is to hand over a kill and to tell of it: a pause then was nobody's.
+    #[test]
+    fn a_pause_after_the_last_question_of_a_turn_is_told_at_the_next() {
+        let seconds = Duration::from_secs_f64;
+        let now = Instant::now();
+        let mut meter = meter(0.0, now);
+        meter.compare(Duration::ZERO, now);
+        let woken = now + seconds(6.0);
+        let due = meter.rest_at(woken, seconds(0.002));
+        assert_eq!(meter.compare(Duration::ZERO, due), Some(seconds(5.0)));
+        assert_eq!(meter.compare(Duration::ZERO, due), None, "told once");
+    }
+
+    /// As where others keep every processor busy: a grace of a minute is over some time.
+    #[test]
+    fn time_goes_on_however_late_every_turn_is() {
+        let seconds = Duration::from_secs_f64;
+        for late in [0.5, 1.2, 3.0, 10.0] {
+            let (begun, mut now) = (Instant::now(), Instant::now());
+            let (mut meter, mut lasted) = (meter(0.0, now), Duration::ZERO);
+            for _ in 0..100 {
+                now = meter.rest_at(now, seconds(0.005)) + seconds(late);
+                lasted += meter.compare(Duration::ZERO, now).unwrap_or_default();
+            }
+            let counts = now.duration_since(begun) - lasted;
+            assert!(counts >= seconds(50.0), "{counts:?} of {late} s late a hundred times");
+        }
+    }
+
+    #[test]
+    fn what_began_while_nothing_could_happen_begins_when_that_is_over() {
+        let lasted = Duration::from_nanos(60);
+        assert_eq!(Boot(20).without_standstill(lasted, Boot(100)), Boot(80));
+        assert_eq!(Boot(70).without_standstill(lasted, Boot(100)), Boot(100));
+        assert_eq!(Boot(100).without_standstill(lasted, Boot(100)), Boot(100));
+        assert_eq!(Boot(200).without_standstill(lasted, Boot(100)), Boot(200));
     }
 
     #[test]

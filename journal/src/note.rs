@@ -4,6 +4,10 @@ use crate::worded::Worded;
 use ebb_policy::plan::{Note, SkipReason};
 use ebb_policy::snapshot::ProtectedReason;
 use ebb_policy::{Plan, Signal};
+use std::mem::discriminant;
+
+/// Notes of one kind that are shown.
+const SHOWN: usize = 10;
 
 /// One of a plan's notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub struct PlanNote {
     pub signal: Signal,
     /// Which list of pods, if any, the plan still waits for: workloads are skipped because of that.
     pub awaited: Option<ProtectedReason>,
+    /// Notes of the same kind that are not shown.
+    pub more: u64,
 }
 
 impl PlanNote {
@@ -24,14 +30,24 @@ impl PlanNote {
             note: note.clone(),
             signal: plan.handled.as_ref().map_or(Signal::MemoryAvailable, |handled| handled.signal),
             awaited: awaited(plan),
+            more: 0,
         }
     }
 }
 
-/// All of a plan's notes.
+/// A plan's notes, ten of each kind at most: workloads at their own limit may be any number.
 #[must_use]
 pub fn notes(plan: &Plan) -> Vec<Worded<PlanNote>> {
-    plan.notes.iter().map(|note| PlanNote::of(plan, note).into()).collect()
+    let mut shown: Vec<PlanNote> = Vec::new();
+    for note in &plan.notes {
+        let kind = discriminant(note);
+        let mut same = shown.iter_mut().filter(|shown| discriminant(&shown.note) == kind);
+        match same.nth(SHOWN - 1) {
+            Some(last) => last.more += 1,
+            None => shown.push(PlanNote::of(plan, note)),
+        }
+    }
+    shown.into_iter().map(Worded::from).collect()
 }
 
 /// Which list of pods, the runtime's or the API server's, a plan still waits for and skips workloads because of that; `None` where it waits for none.

@@ -301,14 +301,17 @@ pub enum Record {
         started_at: u64,
         /// Its `oom_score_adj`, -1000 to 1000.
         oom_score_adj: i32,
-        /// Kills at the same limit before this one that have no record of their own: of more than ten in a minute the last one has, for all of them.
+        /// Kills before this one that have no record of their own, at the same limit or in the same tree that was handed to somebody: of more than ten in a minute (or 64 of all together) the last one has, for all of them.
         #[serde(default, skip_serializing_if = "is_zero")]
         not_told: u64,
     },
     /// Workloads at their own limit: the node is not involved, nothing is done.
     LocalPressure {
-        /// Who.
+        /// Who; who came to it last first, and ten at most.
         workloads: Vec<WorkloadKey>,
+        /// How many more there are.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: u64,
     },
     /// Records from the kernel were lost, and the state was read anew.
     Lost {

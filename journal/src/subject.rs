@@ -63,7 +63,7 @@ impl Record {
             | Record::ReflexArmed { workload }
             | Record::ReflexFired { workload, .. }
             | Record::Terminated { workload, .. } => vec![workload],
-            Record::LocalPressure { workloads } => workloads.iter().collect(),
+            Record::LocalPressure { workloads, .. } => workloads.iter().collect(),
             _ => Vec::new(),
         }
     }

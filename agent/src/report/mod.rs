@@ -83,8 +83,19 @@ impl Reporter {
 
     /// Tells what happened at `at`.
     pub fn tell_at(&mut self, at: Boot, record: Record) {
+        let entry = self.entry(at, record);
+        self.tell_entry(entry);
+    }
+
+    /// What happened at `at`, for [`Self::tell_entry`]: it belongs to the episodes that go on now, whenever it is told.
+    #[must_use]
+    pub fn entry(&self, at: Boot, record: Record) -> Entry {
         let episodes = self.episodes.iter().map(|(_, name)| name.clone()).collect();
-        let entry = Entry { at: self.clock.time(at), episodes, record };
+        Entry { at: self.clock.time(at), episodes, record }
+    }
+
+    /// Tells it.
+    pub fn tell_entry(&mut self, entry: Entry) {
         match &mut self.held_back {
             Some(held_back) => held_back.push(entry),
             None => self.hand_on(&entry),

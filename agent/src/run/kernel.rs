@@ -1,5 +1,6 @@
 //! What the kernel told: taken into the state, reported where an operator wants to know, and answered by a look where it is urgent.
 
+use super::oom_kills::Place;
 use super::watch::Watch;
 use super::{Agent, LOCAL_EVERY};
 use crate::clock::Boot;
@@ -117,10 +118,9 @@ impl Agent {
         if self.kernel.hear() {
             self.take_in_told();
         }
-        if let Some(cgroup) = oom_storm_in()
-            && self.watches.episodes_mut().next().is_some()
-        {
-            self.take_in_storm(cgroup);
+        let storm = oom_storm_in();
+        if !storm.is_empty() && self.watches.episodes_mut().next().is_some() {
+            storm.into_iter().for_each(|cgroup| self.take_in_storm(cgroup));
         }
     }
 
@@ -238,6 +238,7 @@ impl Agent {
         if let Some(metrics) = self.reporter.metrics() {
             metrics.count_oom_kill(&limit);
         }
+        let place = self.place_of(&limit, cgroup);
         let record = Record::OomKill {
             comm: kill.victim.clone(),
             pid: kill.pid,
@@ -249,18 +250,34 @@ impl Agent {
             oom_score_adj: kill.oom_score_adj.unwrap_or_default(),
             not_told: 0,
         };
-        if let Some(record) = self.told.oom_kills.observe(at, record) {
-            self.reporter.tell_at(at, record);
+        let entry = self.reporter.entry(at, record);
+        if let Some(entry) = self.told.oom_kills.observe(place, at, entry) {
+            self.reporter.tell_entry(entry);
         }
         self.state.observe_oom_kill(kill);
+    }
+
+    /// Whose limit it was; where that is not known, where the victim was.
+    fn place_of(&self, limit: &OomConstraint, victim: Option<u64>) -> Place {
+        let below = |id: Option<u64>, or| match id {
+            // Of a cgroup that is gone already nobody knows whose it was.
+            Some(id) => self.state.named_part(id).map_or(Place::Others, Place::Cgroup),
+            None => or,
+        };
+        match limit {
+            OomConstraint::Cgroup { id, .. } => below(Some(*id), Place::Others),
+            OomConstraint::CgroupV1 { id } => Place::CgroupV1(*id),
+            OomConstraint::Node => Place::Node,
+            OomConstraint::Unknown => below(victim, Place::Unknown),
+        }
     }
 
     /// Tells of the kills that were too many to be told one by one, once their minute is over; of all of them when ebb ends.
     pub(super) fn tell_of_oom_kills(&mut self, is_end: bool) {
         let reports = &mut self.told.oom_kills;
         let due = if is_end { reports.take_all() } else { reports.take_due(Boot::now()) };
-        for (at, record) in due {
-            self.reporter.tell_at(at, record);
+        for entry in due {
+            self.reporter.tell_entry(entry);
         }
     }
 
@@ -291,9 +308,10 @@ impl Agent {
     }
 }
 
-/// A test names a cgroup that has the kernel's OOM killer come in all the time while a threshold is crossed, without any privilege.
-fn oom_storm_in() -> Option<u64> {
-    testing::asks("EBB_TEST_OOM_STORM")?.parse().ok()
+/// A test names cgroups that have the kernel's OOM killer come in all the time while a threshold is crossed, without any privilege.
+fn oom_storm_in() -> Vec<u64> {
+    let ids = testing::asks("EBB_TEST_OOM_STORM").unwrap_or_default();
+    ids.split(',').filter_map(|id| id.parse().ok()).collect()
 }
 
 /// What was lost since `before`, by kind.

@@ -132,14 +132,17 @@ impl Agent {
         if !self.read_node() || self.pull_reflex() && !self.read_node() {
             return;
         }
+        // Who was decided on ahead goes before a word is said of the crossing, or of what the kernel did.
+        self.reporter.hold_back();
         self.hear_the_kernel();
-        let Some(at) = self.state.reading().map(|r| r.at) else { return };
+        let Some(at) = self.state.reading().map(|r| r.at) else {
+            self.reporter.go_on();
+            return;
+        };
         let swap_total = self.state.reading().and_then(|reading| reading.memory.swap_total);
         let is_resized = self.node.is_resized(swap_total);
         let mut is_near = false;
         let mut is_below = false;
-        // Who was decided on ahead goes before a word is said of the crossing.
-        self.reporter.hold_back();
         for signal in quick_signals() {
             match self.observe_signal(signal, at) {
                 Finding::Clear => {}

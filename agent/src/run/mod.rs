@@ -76,6 +76,7 @@ pub use status::{
     LatestDecision, NodeInbox, NodeQuestions, NodeStatus, ThresholdNow, WorkloadsStatus,
     node_questions,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub use wake::fact_name;
@@ -120,7 +121,7 @@ struct Told {
     /// When that was told.
     deferral_at: Boot,
     /// Who runs into a limit of its own.
-    own_limits: Vec<WorkloadKey>,
+    own_limits: BTreeSet<WorkloadKey>,
     /// When that was told.
     own_limits_at: Boot,
     /// How many workloads are not held open.
@@ -234,11 +235,7 @@ impl Agent {
                     self.count();
                     self.look(false);
                 }
-                Event::Tick => {
-                    self.on_tick();
-                    self.count();
-                    self.look(false);
-                }
+                Event::Tick => self.on_tick(),
                 Event::Acted(acted) => {
                     self.on_acted(&acted);
                     self.look(false);
@@ -265,10 +262,9 @@ impl Agent {
                     return;
                 }
             }
-            if self.look_due() <= Boot::now() {
+            if self.due() <= Boot::now() {
                 // What is told all the time must not keep the timer from its turn.
-                self.count();
-                self.look(false);
+                self.on_tick();
             }
             // Memory is back before who was killed has ended, and somebody waits to hear of that end: the API server.
             let is_dying = self.state.terminations().are_dying();
@@ -291,6 +287,9 @@ impl Agent {
         );
         let (now, clock) = (Boot::now(), self.state.clock());
         self.state.terminations().note_standstill(lasted, now);
+        if let Some(cluster) = &mut self.cluster {
+            cluster.note_standstill(lasted, now);
+        }
         let lasted = Millis(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX));
         self.decisions.history.note_standstill(lasted, clock.time(now));
     }
@@ -326,7 +325,12 @@ impl Agent {
 
     /// How long nothing can happen that would not wake the loop by itself.
     fn wait(&self) -> Duration {
-        let now = Boot::now();
+        let wait = self.due().since(Boot::now());
+        wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
+    }
+
+    /// When the next thing is due that nothing else wakes the loop for.
+    fn due(&self) -> Boot {
         let collector = self.runtime.as_ref().and_then(RuntimeWatch::due);
         let alive = self.service.due();
         let others = [
@@ -340,9 +344,7 @@ impl Agent {
         ];
         let others =
             others.into_iter().chain([self.pressures.due().filter(|_| !self.is_short_or_soon())]);
-        let next = others.flatten().fold(self.look_due(), Boot::min);
-        let wait = next.since(now);
-        wait.min(self.renew_within().unwrap_or(wait)).max(SHORTEST)
+        others.flatten().fold(self.look_due(), Boot::min)
     }
 
     /// When the node is to be looked at again.
@@ -374,6 +376,7 @@ impl Agent {
         }
     }
 
+    /// Does what is due by time.
     fn on_tick(&mut self) {
         self.tell_of_dropped_records();
         self.tell_of_oom_kills(false);
@@ -383,6 +386,8 @@ impl Agent {
         self.look_for_a_stuck_hook(Boot::now());
         self.tell_of_stuck_threads();
         self.tell_of_descriptors();
+        self.count();
+        self.look(false);
     }
 
     /// Has the cgroups of pods kept by another configuration, or no more, or from now on.

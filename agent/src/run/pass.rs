@@ -14,6 +14,7 @@ use ebb_policy::plan::{
 };
 use ebb_policy::snapshot::WorkloadKey;
 use ebb_policy::{History, Plan, Signal, Snapshot, decide, last_resort};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Between two records of why nobody is evicted, where the reason has changed since.
@@ -300,7 +301,7 @@ impl Agent {
     }
 
     fn tell_of_local_pressure(&mut self, plan: &Plan) {
-        let mut local: Vec<WorkloadKey> = plan
+        let local: BTreeSet<WorkloadKey> = plan
             .notes
             .iter()
             .filter_map(|note| match note {
@@ -308,16 +309,21 @@ impl Agent {
                 _ => None,
             })
             .collect();
-        local.sort();
         // Its owner decides how often one of them changes.
         let now = Boot::now();
-        if local != self.told.own_limits && now.since(self.told.own_limits_at) >= LOCAL_EVERY {
-            if local.iter().any(|key| !self.told.own_limits.contains(key)) {
-                self.reporter.tell(Record::LocalPressure { workloads: local.clone() });
-                self.told.own_limits_at = now;
-            }
-            self.told.own_limits = local;
+        if local == self.told.own_limits || now.since(self.told.own_limits_at) < LOCAL_EVERY {
+            return;
         }
+        let known = std::mem::take(&mut self.told.own_limits);
+        if !local.is_subset(&known) {
+            // And how many there are, with names of any length.
+            let by_age = local.difference(&known).chain(local.intersection(&known));
+            let workloads: Vec<_> = by_age.take(SHOWN).cloned().collect();
+            let more = (local.len() - workloads.len()) as u64;
+            self.reporter.tell(Record::LocalPressure { workloads, more });
+            self.told.own_limits_at = now;
+        }
+        self.told.own_limits = local;
     }
 
     /// Tells once why nothing is ended although a threshold is met, and again when the reason changes.

@@ -4,10 +4,11 @@ use super::NodeState;
 use super::tracked::Tracked;
 use crate::clock::Boot;
 use crate::pods::Owner;
+use crate::sense::custody::Custody;
 use crate::sense::process::Process;
 use ebb_journal::{Payload, Target};
 use ebb_policy::snapshot::{CgroupId, ProtectedReason, WorkloadKey};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long it stands that a target was found protected when it was about to be killed: whoever protected it may have gone since.
@@ -207,5 +208,12 @@ impl NodeState {
     #[must_use]
     pub fn path_of(&self, id: u64) -> Option<String> {
         self.tree.get(id).map(|node| format!("/{}", node.path.display()))
+    }
+
+    /// The part of a cgroup's path below the mount that the administrator named: all of it, or the tree that was handed to somebody in which it lies.
+    #[must_use]
+    pub fn named_part(&self, id: u64) -> Option<PathBuf> {
+        let path = &self.tree.get(id)?.path;
+        Some(Custody::of(&self.roots.cgroup, path).named_part(path))
     }
 }

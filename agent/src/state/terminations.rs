@@ -183,15 +183,16 @@ impl Terminations {
 
     /// Takes in that nothing could happen for `lasted`, as seen at `now`: nobody could end meanwhile, or be seen to have ended, so nobody's time ran.
     ///
-    /// Who was chosen after that keeps the times that were given then.
+    /// Who was chosen within that time has from now on what was given then, and who was chosen after it a moment more.
     pub fn note_standstill(&mut self, lasted: Duration, now: Boot) {
-        for termination in self.all.iter_mut().filter(|d| d.chosen.plus(lasted) <= now) {
+        for termination in &mut self.all {
+            let lasted = lasted.min(now.since(termination.chosen));
             let Termination { kill_at, resumes, deadline, .. } = termination;
             let given = kill_at.iter_mut().chain(resumes).chain([deadline]);
             given.for_each(|at| *at = at.plus(lasted));
         }
-        for evicted in self.evicted.iter_mut().filter(|e| e.at.plus(lasted) <= now) {
-            evicted.at = evicted.at.plus(lasted);
+        for evicted in &mut self.evicted {
+            evicted.at = evicted.at.without_standstill(lasted, now);
         }
     }
 

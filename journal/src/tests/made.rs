@@ -146,8 +146,8 @@ fn notes() -> impl Strategy<Value = Vec<Worded<PlanNote>>> {
         key().prop_map(|workload| Note::LocalPressure { workload }),
     ];
     let awaited = option::of(Just(ProtectedReason::Undescribed));
-    let of = (note, signal(), awaited)
-        .prop_map(|(note, signal, awaited)| PlanNote { note, signal, awaited }.into());
+    let of = (note, signal(), awaited, 0..3_u64)
+        .prop_map(|(note, signal, awaited, more)| PlanNote { note, signal, awaited, more }.into());
     vec(of, 0..3)
 }
 
@@ -407,7 +407,8 @@ fn of_episodes() -> BoxedStrategy<Record> {
                     }
                 }
             ),
-        vec(key(), 0..3).prop_map(|workloads| Record::LocalPressure { workloads }),
+        (vec(key(), 0..3), any::<u64>())
+            .prop_map(|(workloads, more)| Record::LocalPressure { workloads, more }),
     ]
     .boxed()
 }

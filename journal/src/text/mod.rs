@@ -294,9 +294,11 @@ fn lines(record: &Record) -> (&'static str, Vec<String>) {
             let what = format!("the kernel's OOM killer killed {who} in {place}: {limit}{before}");
             (RED, vec![what])
         }
-        Record::LocalPressure { workloads } => {
+        Record::LocalPressure { workloads, more } => {
             let names: Vec<_> = workloads.iter().map(|key| key.name.as_str()).collect();
-            ("", vec![format!("at their own limit, not the node's concern: {}", names.join(", "))])
+            let names = names.join(", ");
+            let more = if *more == 0 { String::new() } else { format!(" and {more} more") };
+            ("", vec![format!("at their own limit, not the node's concern: {names}{more}")])
         }
         Record::Lost { records, kinds } => (
             YELLOW,

@@ -11,9 +11,12 @@ use std::fmt;
 impl fmt::Display for PlanNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&note(&self.note, self.signal))?;
-        match (&self.note, self.awaited) {
-            (Note::NoEvictionCandidates, Some(list)) => write!(f, "; {}", protection(list)),
-            _ => Ok(()),
+        if let (Note::NoEvictionCandidates, Some(list)) = (&self.note, self.awaited) {
+            write!(f, "; {}", protection(list))?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more like this"),
         }
     }
 }

@@ -3,9 +3,10 @@ use super::*;
 use crate::guard_band::Band;
 use crate::hook::HookOutcome;
 use crate::note::PlanNote;
-use ebb_policy::Time;
-use ebb_policy::plan::Note;
-use ebb_policy::plan::Strength;
+use ebb_policy::limits::RawEviction;
+use ebb_policy::plan::{Note, Strength};
+use ebb_policy::snapshot::WorkloadKey;
+use ebb_policy::{History, Limits, Snapshot, Time, decide};
 
 #[test]
 fn amounts_have_the_unit_of_their_signal() {
@@ -36,7 +37,8 @@ fn a_hook_that_had_no_say_stands_out_and_says_why() {
 #[test]
 fn what_a_note_counts_has_the_unit_of_the_signal() {
     let covers = Note::TerminatingCovers { expected: 1036, need: 116 };
-    let said = |signal| PlanNote { note: covers.clone(), signal, awaited: None }.to_string();
+    let said =
+        |signal| PlanNote { note: covers.clone(), signal, awaited: None, more: 0 }.to_string();
     assert!(said(Signal::PidAvailable).ends_with("free 1036 of 116 needed"));
     assert!(said(Signal::MemoryAvailable).ends_with("free 1.0 KiB of 116 B needed"));
 }
@@ -120,4 +122,24 @@ fn without_colour_no_escape_is_written() {
     let mut sink = Text::new(Vec::new(), false);
     sink.take(&entry);
     assert_eq!(String::from_utf8(sink.to).unwrap(), "01:02:03.004 stopping: SIGTERM\n");
+}
+
+/// Whoever was handed a tree makes as many cgroups as he likes, with names of any length.
+#[test]
+fn any_number_of_workloads_at_their_own_limit_is_a_few_lines_of_a_decision() {
+    let key = |n: u32| WorkloadKey { name: format!("/apps/{n}"), ..WorkloadKey::default() };
+    let snapshot = Snapshot::at(Time(1));
+    let limits = Limits::new(&RawEviction::default()).unwrap();
+    let (mut plan, _) = decide(&snapshot, &limits, &History::default());
+    plan.notes = (0..500).map(|n| Note::LocalPressure { workload: key(n) }).collect();
+    plan.notes.push(Note::StallWithoutShortage);
+    let notes: Vec<_> = crate::notes(&plan).iter().map(ToString::to_string).collect();
+    assert_eq!(notes.len(), 11, "{notes:#?}");
+    assert_eq!(notes[9], "/apps/9 is at its own limit; and 490 more like this");
+    assert_eq!(notes[10], "tasks wait although nothing is short");
+    let told = lines(&Record::LocalPressure { workloads: vec![key(1), key(2)], more: 498 });
+    assert_eq!(
+        told.1,
+        ["at their own limit, not the node's concern: /apps/1, /apps/2 and 498 more"]
+    );
 }

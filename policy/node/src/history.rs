@@ -95,14 +95,9 @@ impl History {
 
     /// Takes in that nothing could happen for `lasted`, as seen at `now` (the machine was suspended, or the caller was given no processor): none of that counts towards a grace period, a transition period or a wait. The kubelet's clock stands still in suspend, too.
     ///
-    /// What began after that stays as it is.
+    /// What began within that time begins now.
     pub fn note_standstill(&mut self, lasted: Millis, now: Time) {
-        let later = |began: &mut Time| {
-            let shifted = began.plus(lasted);
-            if shifted <= now {
-                *began = shifted;
-            }
-        };
+        let later = |began: &mut Time| *began = began.plus(lasted).min(now.max(*began));
         self.first_observed.iter_mut().map(|met| &mut met.since).for_each(later);
         self.conditions_last_observed.values_mut().for_each(later);
         for waiting in self.waiting.iter_mut().chain(&mut self.waiting_for_disk) {
@@ -481,9 +476,13 @@ mod tests {
         let mut before = met(Time(1_000_000));
         before.note_standstill(hour, woken);
         assert_eq!(before, met(Time(4_600_000)));
-        let mut since = met(Time(4_999_000));
-        since.note_standstill(hour, woken);
-        assert_eq!(since, met(Time(4_999_000)));
+        for (began, since) in
+            [(4_999_000, 5_000_000), (5_000_000, 5_000_000), (5_001_000, 5_001_000)]
+        {
+            let mut within = met(Time(began));
+            within.note_standstill(hour, woken);
+            assert_eq!(within, met(Time(since)));
+        }
     }
 
     /// What is dead of them has yet to be removed; a new victim would have taken their place.

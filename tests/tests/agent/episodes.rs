@@ -112,3 +112,36 @@ fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_
     assert!(kills.count() <= 22 && more > 300, "{more}");
     assert!(kinds(&records).contains(&"pressureRelieved"), "{records:#?}");
 }
+
+/// A user makes any number of cgroups in the tree that he was handed, each with a limit that it runs into all the time.
+#[test]
+fn limits_of_any_number_in_a_users_tree_are_few_records_and_hide_no_other() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let other = node.add("apps/other", 10);
+    let of_user = |n| format!("user.slice/user-7.slice/user@7.service/{n}");
+    let mut storm: Vec<_> = (0..100).map(|n| node.add(&of_user(n), 1)).collect();
+    storm.push(other);
+    let ids: Vec<_> =
+        storm.iter().map(|one| one.path.metadata().unwrap().ino().to_string()).collect();
+    let config = config(CONFIG);
+    let mut command = ebb();
+    command.env("EBB_TEST_OOM_STORM", ids.join(","));
+    let mut agent = start_as(command, &node, config.path(), &["--enforce"]);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    agent.wait("pressureRelieved");
+    let records = agent.stop();
+    let told = kinds(&records);
+    assert!(told.contains(&"evicted") && !told.contains(&"dropped"), "{told:?}");
+    let is_kill = |record: &serde_json::Value| record["event"] == "oomKill";
+    let kills: Vec<_> = records.into_iter().filter(is_kill).collect();
+    let (of_user, others): (Vec<&serde_json::Value>, Vec<_>) =
+        kills.iter().partition(|record| record["path"].as_str().unwrap().contains("user@7"));
+    // Ten alone and the rest together, and once more for each minute that a busy machine may take.
+    assert!((11..=33).contains(&of_user.len()), "{}", of_user.len());
+    assert!((11..=33).contains(&others.len()), "{}", others.len());
+    let rest = of_user.last().unwrap()["notTold"].as_u64().unwrap();
+    assert!(rest > 1000, "no storm: {rest}");
+    assert!(kills.iter().all(|record| record["limit"]["path"].is_string()), "{kills:#?}");
+}

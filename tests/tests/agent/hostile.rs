@@ -332,3 +332,29 @@ fn the_runtime_is_not_asked_to_stop_a_container_with_a_protected_process() {
     assert!(!protected.is_killed());
     assert_eq!(lab.world().count("StopContainer"), 0);
 }
+
+/// Whoever was handed a tree chooses the names in it, how many there are, and what their limits are.
+#[test]
+fn long_names_at_their_own_limits_make_no_record_large() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    let long = vec!["n".repeat(250); 10].join("/");
+    for n in 0..100 {
+        let name = format!("user.slice/user-7.slice/user@7.service/{n}/{long}");
+        node.add(&name, 1).set("memory.max", &format!("{}\n", 1 << 20));
+    }
+    let config = config(CONFIG);
+    let mut agent = start(&node, config.path(), &["--enforce"]);
+    let told = agent.told("localPressure");
+    assert_eq!(told["workloads"].as_array().unwrap().len(), 10);
+    assert_eq!(told["more"], 90);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    agent.wait("pressureRelieved");
+    let records = agent.stop();
+    assert!(records.iter().any(|record| record["event"] == "evicted"));
+    for record in records {
+        let size = record.to_string().len();
+        assert!(size < 64 << 10, "{size} bytes: {}", record["event"]);
+    }
+}

@@ -109,6 +109,11 @@ impl ClusterWatch {
         }
     }
 
+    /// Takes in that nothing could happen for `lasted`, as seen at `now`: nor could anybody hear which pods may not be evicted.
+    pub(in crate::run) fn note_standstill(&mut self, lasted: Duration, now: Boot) {
+        self.began = self.began.without_standstill(lasted, now);
+    }
+
     /// What the API server said last of the node's pods.
     pub(in crate::run) fn pods(&self) -> &NodePods {
         &self.pods

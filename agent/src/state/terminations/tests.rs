@@ -77,6 +77,23 @@ fn a_machine_that_sleeps_takes_nobodys_time() {
     assert_eq!(terminations.take_overdue(woken.plus(Duration::from_secs(31))), [asked]);
 }
 
+/// A loop that was held up while it decided, and again when the victim was killed: it is noticed as one.
+#[test]
+fn who_is_chosen_within_such_a_time_has_its_own_from_when_that_is_over() {
+    let (_dir, target) = cgroup(1);
+    let mut terminations = Terminations::default();
+    terminations.begin(key("a"), target, Duration::ZERO, MEMORY);
+    let held_up = Duration::from_secs(7);
+    let now = Boot::now().plus(held_up);
+    // It was looked at before, and holds what it held.
+    terminations.look(Path::new("/proc"), Boot::now());
+    terminations.note_standstill(held_up + Duration::from_secs(3), now);
+    let stuck = |terminations: &mut Terminations, at| terminations.look(Path::new("/proc"), at).1;
+    assert!(stuck(&mut terminations, now).is_empty());
+    assert!(stuck(&mut terminations, now.plus(KILLED_COUNTS_FOR / 2)).is_empty());
+    assert_eq!(stuck(&mut terminations, now.plus(KILLED_COUNTS_FOR * 2)).len(), 1);
+}
+
 #[test]
 fn who_is_chosen_after_the_machine_slept_has_its_own_time_and_no_more() {
     let (_dir, target) = cgroup(1);

@@ -2,7 +2,8 @@
 
 use super::*;
 use ebb_tests::api_server::{pod, pod_object};
-use std::time::{Duration, UNIX_EPOCH};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// For so long it is waited for, from the start on.
 const SECONDS: Duration = Duration::from_secs(5);
@@ -53,4 +54,32 @@ fn what_an_earlier_run_was_told_of_pods_counts_until_the_api_server_tells_it_aga
     agent.wait("pressureRelieved");
     agent.stop();
     assert!(!hog.payload.is_killed(), "it is critical");
+}
+
+/// A virtual machine is paused right after the start: nobody could be heard meanwhile, and who is critical is not known yet.
+#[test]
+fn the_first_list_of_pods_is_waited_for_afterwards_where_the_machine_stood_still() {
+    let (mut lab, hog, api) = beside_an_api_server();
+    let web = another(&mut lab, &api, "web", 800);
+    let mut object = pod_object("ns", "hog", &hog.uid);
+    object["spec"]["priority"] = 2_000_001_000.into();
+    api.put(&pod("ns", "hog"), object);
+    api.set_silent(true);
+    let begun = Instant::now();
+    let mut agent = start(&lab, &api, &["--enforce"]);
+    lab.node.gives_back_when_killed(&web.payload, 1500);
+    agent.signal(Signal::SIGSTOP);
+    let stood = SECONDS + Duration::from_secs(1);
+    std::thread::sleep(stood);
+    lab.node.set_available(60);
+    agent.signal(Signal::SIGCONT);
+    agent.wait("evictionDeferred");
+    api.set_silent(false);
+    let ran = begun.elapsed() - stood;
+    agent.wait("evicted");
+    agent.wait("pressureRelieved");
+    agent.stop();
+    // A second of what it stood still counts. This process may have been kept from running, too, until the rest of the time was over.
+    let is_late = ran + Duration::from_secs(1) > SECONDS;
+    assert!(is_late || (!hog.payload.is_killed() && web.payload.is_killed()));
 }
