@@ -66,6 +66,10 @@ fn without_any_one_right_the_node_is_protected_the_rest_is_told_and_what_is_miss
             is_it.then_some(Fault::Refused(403, None))
         });
         let mut agent = start(&lab, &api, &["--enforce"]);
+        // Where a shortage is the first thing that the Node is told, its taints go out by what was seen of it, and nobody reads it.
+        wait_for("the Node to be told that all is well", || {
+            has == "/nodes?" || api.writes().iter().any(|r| r.path == "/api/v1/nodes/n1/status")
+        });
         lab.node.set_available(60);
         wait_for("the kill", || hog.payload.is_killed());
         let told = agent.wait("evictionTold");
