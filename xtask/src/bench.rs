@@ -2,6 +2,7 @@
 //!
 //! Each section of that file stands between two marker lines and is replaced as a whole by the one command that
 //! measures it; the text around the sections is written by people. What a section measured as numbers is kept beside it (`runs`).
+use crate::alone::Lock;
 use crate::vm::payload::Payload;
 use crate::{arch::Arch, sh, vm};
 use anyhow::{Context, Result, ensure};
@@ -109,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return sections.iter().try_for_each(|section| section.build(args));
     }
     ensure!(args.figures.is_none() || sections.len() == 1, "one file is for one section");
+    let _lock = Lock::take(&sh::target().join("bench.lock"), "the benchmarks of this checkout")?;
     let tree = Tree::now()?;
     for section in sections {
         let found = section.measure(args)?;

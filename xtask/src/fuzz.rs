@@ -5,6 +5,7 @@
 //! which has nothing to look for in crates without `unsafe`.
 //! Seeds are in `fuzz/seeds`, by target, and for two of them the scenarios of the conformance suite; what a run finds beside them is kept below the target directory.
 //! `cargo xtask fuzz TARGET --input FILE` runs one input, which is how a failure is seen again.
+use crate::alone::Lock;
 use crate::{ahead, seed, sh};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -82,6 +83,7 @@ impl Behind {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let triple = host()?;
     let built = sh::target().join("fuzz");
+    let _lock = Lock::take(&built.join("lock"), "the fuzz targets of this checkout")?;
     // The agent has the programs inside.
     crate::bpf::ensure()?;
     let mut cargo = Command::new("cargo");

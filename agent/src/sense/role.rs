@@ -26,8 +26,16 @@ pub enum Role {
 }
 
 /// Command names and names of programs as the kernel cuts them, at 15 bytes.
-const RUNTIMES: [&[u8]; 6] =
-    [b"containerd", b"containerd-shim", b"dockerd", b"crio", b"conmon", b"podman"];
+const RUNTIMES: [&[u8]; 8] = [
+    b"containerd",
+    b"containerd-shim",
+    b"dockerd",
+    b"cri-dockerd",
+    b"crio",
+    b"conmon",
+    b"conmonrs",
+    b"podman",
+];
 const KUBELETS: [&[u8]; 6] =
     [b"kubelet", b"k3s", b"k3s-server", b"k3s-agent", b"kubelite", b"rke2"];
 

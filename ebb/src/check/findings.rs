@@ -326,6 +326,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_force_is_told_of_the_ebb_that_runs_and_not_only_of_one_that_would() {
+        let mut facts = facts(CgroupLayout::Unified { root: "/c".into() });
+        let would = findings(&facts);
+        assert!(!find(&would, CONFINED).source.contains("In force"));
+        let kill = 1 << caps::Capability::CAP_KILL.index();
+        let held = Held { effective: kill, permitted: kill, seccomp: true, ..Held::default() };
+        facts.running = Some((4711, held));
+        let is = findings(&facts);
+        let source = &find(&is, CONFINED).source;
+        let told = "In force in the running ebb (pid 4711): capabilities CAP_KILL; no_new_privs off; seccomp on";
+        assert!(source.ends_with(told), "{source}");
+    }
+
+    #[test]
     fn without_capabilities_the_advice_names_them() {
         let findings = findings(&facts(CgroupLayout::Unified { root: "/c".into() }));
         let finding = find(&findings, "learn of OOM kills");

@@ -97,6 +97,8 @@ fn a_pod_that_the_kernel_kills_again_and_again_does_not_erase_the_decision_from_
     let records = agent.stop();
     let incident = std::fs::read(stored().unwrap()).unwrap();
     let incident: Incident = serde_json::from_slice(&incident).unwrap();
+    let knew = incident.decisions.iter().any(|made| !made.snapshot.oom_kills.is_empty());
+    assert!(knew, "a decision knows whom the kernel has killed before it");
     let told = incident.timeline;
     let times = |what: &str| -> u64 {
         told.iter().filter(|moment| moment.what.contains(what)).map(Moment::times).sum()

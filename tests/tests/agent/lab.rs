@@ -5,7 +5,7 @@ use ebb_tests::fake_node::{FakeCgroup, FakeNode, state_dir};
 use ebb_tests::runtime::{FakeRuntime, Flavour, World};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 pub(crate) const CONFIG: &str = "\
 evictionHard:
@@ -102,8 +102,12 @@ impl Lab {
 
     /// A command that looks once, with its output.
     pub(crate) fn run(&self, command: &[&str]) -> Output {
-        ebb()
-            .args(command)
+        self.run_as(ebb(), command)
+    }
+
+    /// The same with another command that becomes ebb.
+    pub(crate) fn run_as(&self, mut ebb: Command, command: &[&str]) -> Output {
+        ebb.args(command)
             .args(self.args())
             .arg("--proc-root")
             .arg(self.node.proc())

@@ -266,15 +266,41 @@ fn a_panic_in_any_thread_ends_the_agent_with_a_last_record() {
         "ebb-report",
     ];
     for thread in threads {
-        let ended = panicking(thread);
-        assert_eq!(ended.status.code(), Some(5), "{thread}: {ended:?}");
-        let said = String::from_utf8(ended.stdout).unwrap();
-        let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
-        assert_eq!((&last["event"], &last["thread"]), (&"panicked".into(), &thread.into()));
-        assert!(last["what"].as_str().unwrap().contains(thread), "{last}");
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(said.contains(&format!("thread {thread} panicked at")), "{said}");
+        ends_the_agent(&panicking(thread), thread);
     }
+}
+
+/// The session with the runtime, the reconciler of cgroups, and what they start.
+#[test]
+fn so_does_one_in_a_thread_that_is_there_beside_a_runtime_only() {
+    let threads = ["ebb-runtime", "ebb-cgroups", "ebb-cgroup-watch", "ebb-memory"];
+    for thread in threads {
+        let mut lab = Lab::new(Flavour::Containerd2);
+        let image = lab.world().add_image("app:1", &[("base", 10)]);
+        lab.pod("web", &image, 10);
+        let manifests = lab.manifests(&["web"]);
+        let more = format!(
+            "  cgroups: {{mode: enforce, podManifests: {}, period: 100ms}}\n",
+            manifests.display()
+        );
+        let config = config(&format!("{}{more}", crate::lab::CONFIG));
+        let mut command = ebb();
+        command.env("EBB_TEST_PANIC", thread);
+        let run = ["run", "--output", "json", "--leave-out", "all", "--enforce", "--config"];
+        let ended = lab.run_as(command, &[&run[..], &[config.path().to_str().unwrap()]].concat());
+        ends_the_agent(&ended, thread);
+    }
+}
+
+/// What is said of an agent that a panic of this thread has ended.
+fn ends_the_agent(ended: &Output, thread: &str) {
+    assert_eq!(ended.status.code(), Some(5), "{thread}: {ended:?}");
+    let said = std::str::from_utf8(&ended.stdout).unwrap();
+    let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["thread"]), (&"panicked".into(), &thread.into()));
+    assert!(last["what"].as_str().unwrap().contains(thread), "{last}");
+    let said = std::str::from_utf8(&ended.stderr).unwrap();
+    assert!(said.contains(&format!("thread {thread} panicked at")), "{said}");
 }
 
 #[test]
