@@ -11,6 +11,7 @@
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -30,6 +31,8 @@ pub struct FakeNode {
     dir: tempfile::TempDir,
     state: tempfile::TempDir,
     next_pid: u32,
+    /// Whether who was killed has given memory back.
+    is_given_back: Arc<Mutex<bool>>,
 }
 
 /// A cgroup of it.
@@ -51,7 +54,8 @@ impl FakeNode {
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let node = Self { dir, state: state_dir(), next_pid: FIRST_PID };
+        let is_given_back = Arc::default();
+        let node = Self { dir, state: state_dir(), next_pid: FIRST_PID, is_given_back };
         for sub in ["proc/pressure", "proc/self", "proc/sys/kernel/random", "cgroup"] {
             fs::create_dir_all(node.dir.path().join(sub)).unwrap();
         }
@@ -89,7 +93,15 @@ impl FakeNode {
         self.set_available_kib(mib * 1024);
     }
 
-    /// The same in smaller steps.
+    /// The same, unless who was to give memory back when killed ([`Self::gives_back_when_killed`]) has done so: this process may be kept from running between a look at that and the fall.
+    pub fn falls_to(&self, mib: u64) {
+        let is_given_back = self.is_given_back.lock().unwrap();
+        if !*is_given_back {
+            self.set_available(mib);
+        }
+    }
+
+    /// As [`Self::set_available`], in smaller steps.
     pub fn set_available_kib(&self, available: u64) {
         replace(&self.proc().join("meminfo"), &meminfo_with(available));
     }
@@ -155,7 +167,9 @@ impl FakeNode {
     pub fn gives_back_when_one_is_killed(&self, cgroups: &[FakeCgroup], mib: u64) {
         let (meminfo, kib) = (self.proc().join("meminfo"), mib * 1024);
         let all = cgroups.to_vec();
+        let given_back = Arc::clone(&self.is_given_back);
         after_a_kill(cgroups.to_vec(), move || {
+            *given_back.lock().unwrap() = true;
             replace(&meminfo, &meminfo_with(kib));
             all.iter().for_each(FakeCgroup::empty);
         });

@@ -53,11 +53,7 @@ fn recorded() -> (tempfile::TempDir, PathBuf) {
         }
         leak.holds((600 + 20 * step).min(1400));
         browser.holds(420 + step / 4);
-        node.set_available(1200_u64.saturating_sub(20 * step).max(400));
-        // It may have been killed since it was asked about: what it gave back then is given back again.
-        if leak.is_killed() {
-            node.set_available(2100);
-        }
+        node.falls_to(1200_u64.saturating_sub(20 * step).max(400));
         std::thread::sleep(Duration::from_millis(50));
     }
     wait_for("the kill", || leak.is_killed());

@@ -563,17 +563,17 @@ fn a_fall_that_is_seen_coming_ends_one_workload_and_only_below_the_threshold() {
             if hog.is_killed() {
                 return;
             }
-            node.set_available(available);
+            node.falls_to(available);
             std::thread::sleep(Duration::from_millis(5));
         }
     };
     fall_to(102);
     node.set_available(1500);
     assert!(!hog.is_killed(), "the threshold was not crossed");
+    node.gives_back_when_killed(&hog, 1500);
     fall_to(60);
     let acted = agent.wait("evicted");
     assert_eq!(acted["workload"]["name"], "/apps/hog");
-    node.gives_back(&hog, 1500);
     agent.wait("pressureRelieved");
     let records = agent.stop();
     let acted = kinds(&records).iter().filter(|kind| **kind == "evicted").count();
