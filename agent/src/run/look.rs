@@ -75,7 +75,7 @@ impl NodeWatch {
 
 impl Agent {
     /// Takes a reading of the node; returns whether that succeeded.
-    fn read_node(&mut self) -> bool {
+    pub(super) fn read_node(&mut self) -> bool {
         match self.node.sensor.read_headroom() {
             Ok(reading) => self.state.observe_node(reading),
             Err(error) => {

@@ -176,6 +176,10 @@ impl Agent {
     fn begin(&mut self, wakers: &Wakers, understudy: &mut Actor) {
         self.state
             .tree_events_are_live(wakers.tells_tree(self.kernel.probes.as_ref(), &self.roots));
+        // The first look is by what thresholds are on this node: without that it would find no crossing, and the pass would evict without one.
+        if self.read_node() {
+            self.resolve_thresholds(Boot::now());
+        }
         self.look(true);
         if self.state.has_deep_cgroups() {
             self.hear_no_more_of_cgroups();

@@ -147,3 +147,27 @@ fn limits_of_any_number_in_a_users_tree_are_few_records_and_hide_no_other() {
     assert!(rest > 1000, "no storm: {rest}");
     assert!(kills.iter().all(|record| record["limit"]["path"].is_string()), "{kills:#?}");
 }
+
+/// As after a restart in the middle of a shortage: what the first look decides has its crossing and its record.
+#[test]
+fn a_node_that_is_short_when_ebb_starts_has_an_incident_with_what_was_decided_at_once() {
+    let mut node = FakeNode::new();
+    let hog = node.add("apps/hog", 1500);
+    node.gives_back_when_killed(&hog, 1500);
+    node.set_available(60);
+    let config = config(CONFIG);
+    let incidents = tempfile::tempdir().unwrap();
+    let dir = incidents.path().to_str().unwrap();
+    let mut agent = start(&node, config.path(), &["--enforce", "--incidents", dir]);
+    agent.told("pressureRelieved");
+    let records = agent.stop();
+    let place = |event: &str| records.iter().position(|record| record["event"] == event).unwrap();
+    assert!(place("thresholdCrossed") < place("decided"), "{records:#?}");
+    let decided = &records[place("decided")];
+    assert!(decided["afterMs"].is_number(), "{decided}");
+    let stored = std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    let incident: Incident = serde_json::from_slice(&std::fs::read(stored).unwrap()).unwrap();
+    assert_eq!(incident.decisions.len(), 1);
+    let what = |what: &str| incident.timeline.iter().any(|moment| moment.what == what);
+    assert!(what("decided") && what("killed"), "{:#?}", incident.timeline);
+}

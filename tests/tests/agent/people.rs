@@ -96,9 +96,12 @@ fn no_command_lets_a_name_speak_to_the_terminal() {
             .unwrap();
         look("cgroups", &output);
     }
-    // The agent itself, in a dry run, short of memory.
+    // The agent itself, in a dry run, short of memory; what it answers, and what it leaves behind.
+    let socket = lab.dir("api.sock").display().to_string();
+    let incidents = lab.dir("incidents").display().to_string();
     let mut agent = ebb()
-        .args(["run", "--leave-out", "all", "-c", &file, "--proc-root"])
+        .args(["run", "--leave-out", "all", "-c", &file, "--api", &socket])
+        .args(["--incidents", &incidents, "--proc-root"])
         .arg(lab.node.proc())
         .arg("--cgroup-root")
         .arg(lab.node.cgroups())
@@ -117,11 +120,20 @@ fn no_command_lets_a_name_speak_to_the_terminal() {
     while !stdout.contains("evil") {
         stdout += &lines.recv_timeout(PATIENCE).expect("a record that names it");
     }
+    look("status", &alone(&["status", "--api", &socket]));
+    // All records until one has named it are there by now.
+    let told = stdout.lines().filter(|line| !line.starts_with(' ')).count().to_string();
+    look("watch", &alone(&["watch", "--since", "0", "-n", &told, "--api", &socket]));
     let pid = nix::unistd::Pid::from_raw(agent.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     let ended = agent.wait_with_output().unwrap();
     stdout.extend(lines.iter());
     look("run", &Output { stdout: stdout.into_bytes(), ..ended });
+    look("incident list", &alone(&["incident", "list", &incidents]));
+    let stored = std::fs::read_dir(&incidents).unwrap().flatten().next().unwrap().path();
+    let stored = stored.display().to_string();
+    look("incident show", &alone(&["incident", "show", &stored]));
+    look("replay", &alone(&["replay", &stored]));
     for (command, said) in &seen {
         let names_nobody = command.starts_with("gc") || command == "cgroups";
         assert!(names_nobody || said.contains("evil\\u{1b}[31m"), "{command}: {said}");
