@@ -106,8 +106,9 @@ fn rounds(test: &TestContext, rounds: usize) -> Result<Outcome> {
             })?;
             names.push(format!("default/{name}"));
         }
+        let decided = decided_after(agent.records(), rounds);
         let text = format!(
-            "{way}: from the crossing to the end of the container {took:.1?}, at least {} MiB left",
+            "{way}: decided {decided:.0?} after the crossing was seen, from the crossing to the end of the container {took:.1?}, at least {} MiB left",
             least / MIB
         );
         runner::note(test, &text)?;
@@ -129,6 +130,16 @@ pub(super) fn evicted(records: &[Value]) -> Vec<String> {
     let mut names: Vec<String> = lists.flatten().filter_map(name).collect();
     names.dedup();
     names
+}
+
+/// How long after the crossings the last `count` evictions were decided.
+pub(super) fn decided_after(records: &[Value], count: usize) -> Vec<Duration> {
+    let decided = records.iter().rev().filter(|record| is(record, "decided"));
+    let after = decided.filter_map(|record| record.get("afterMs")?.as_f64());
+    let mut after: Vec<Duration> =
+        after.take(count).map(|ms| Duration::from_secs_f64(ms / 1000.0)).collect();
+    after.reverse();
+    after
 }
 
 /// Somebody who looks at the filesystem every few milliseconds.
