@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The agent's binary in the guest.
 pub(crate) const EBB: &str = "/payload/ebb";
-const CONFIG: &str = "/run/ebb.yaml";
+pub(crate) const CONFIG: &str = "/run/ebb.yaml";
 const STARTING: Duration = Duration::from_secs(60);
 const STOPPING: Duration = Duration::from_secs(30);
 /// From there to its end the kernel takes its programs off, for each on the entry of a function with a walk over every function that can be traced: 8 to 10 s beside a busy disk in an emulated guest, and more than 30 with other guests beside it.
@@ -48,6 +48,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) arguments: &'a [&'a str],
     /// What stands in its section `ebb:` beside the test's own, as indented lines.
     pub(crate) own: &'a str,
+    /// Where it finds its configuration, if not where the test writes it.
+    pub(crate) config: Option<&'a str>,
     /// Give up all capabilities but those that killing needs.
     pub(crate) without_bpf: bool,
     /// Withhold these capabilities from it.
@@ -95,7 +97,8 @@ impl Agent {
         let mut child = Command::new(SELF)
             .args(how)
             .arg(cgroup.path())
-            .args([EBB, "run", "--output", "json", "--config", CONFIG])
+            .args([EBB, "run", "--output", "json", "--config"])
+            .arg(settings.config.unwrap_or(CONFIG))
             .args(settings.arguments)
             .env("RUST_LOG", "warn,ebb=debug")
             .stdin(Stdio::null())

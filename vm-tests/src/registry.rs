@@ -134,6 +134,13 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_step_of_the_clock_evicts_nobody", "agent", 240, interrupted::clock_steps),
     test("no_grace_runs_out_while_the_machine_sleeps", "agent", 300, interrupted::suspended),
     test("an_eviction_outlives_the_agent_that_began_it", "agent", 240, interrupted::agent_dies),
+    test("who_cannot_end_is_given_up_and_the_next_goes", "hostile", 240, interrupted::victim_hangs),
+    test(
+        "a_leak_is_killed_while_the_configuration_hangs",
+        "hostile",
+        240,
+        interrupted::configuration_hangs,
+    ),
     test("with_all_protected_nobody_is_killed", "agent", 180, interrupted::all_protected),
     test("a_leak_is_killed_while_the_runtime_hangs", "collector", 400, interrupted::hung_runtime),
     test("a_victim_that_vanishes_harms_nobody", "agent", 240, edges::vanishing_victim),

@@ -151,6 +151,17 @@ pub(super) fn shmer(rate: u64) -> Result<()> {
     paced(rate, |_| file.write_all(&chunk).context("cannot grow in tmpfs"))
 }
 
+/// The same, once it has taken so much at once that only `floor` MiB are available.
+pub(super) fn shmer_from(floor: u64, rate: u64) -> Result<()> {
+    let mut file = unlinked()?;
+    let chunk = vec![1_u8; MIB];
+    while crate::node::meminfo("MemAvailable")? >> 20 > floor {
+        file.write_all(&chunk).context("cannot grow in tmpfs")?;
+    }
+    ready();
+    paced(rate, |_| file.write_all(&chunk).context("cannot grow in tmpfs"))
+}
+
 /// A file in tmpfs that no directory names.
 fn unlinked() -> Result<File> {
     let path = format!("/dev/shm/shmer.{}", std::process::id());

@@ -104,6 +104,10 @@ pub(crate) fn act_here(words: &[&str]) -> Result<()> {
         ["mapper", mib] => storage::mapper(number(mib)?),
         ["syncer", mib] => storage::syncer(number(mib)?),
         ["mute", at] => fuse::mute(at),
+        ["shows-until", at, of, hang] => fuse::shows_until(at, of, hang),
+        ["hangs", file, floor, rate] => {
+            fuse::hangs_with_what_it_took(file, number(floor)?, number(rate)?)
+        }
         ["holds-its-memory-lock", file] => fuse::holds_its_memory_lock(file),
         ["spin"] => processes::spin(),
         ["exits", count, width] => processes::exits(number(count)?, number(width)?),

@@ -1,5 +1,6 @@
-//! Evictions that something comes between: a clock that is stepped, an agent that dies, a victim that cannot die, a node on which nobody may be evicted, a runtime that hangs.
-use crate::agent::{Agent, is, is_by_watchdog, name_of, victims};
+//! Evictions that something comes between: a clock that is stepped, an agent that dies, a victim that cannot die, a node on which nobody may be evicted, a runtime that hangs, a configuration that hangs.
+use crate::actors::fuse;
+use crate::agent::{Agent, CONFIG, Settings, is, is_by_watchdog, is_calm, name_of, victims};
 use crate::cgroup::Cgroup;
 use crate::containerd::{Daemon, GATE, Site, Wanted, open_gate};
 use crate::node;
@@ -8,10 +9,12 @@ use crate::runner;
 use crate::scene::{Scene, Workload};
 use crate::wait;
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
 use std::fs;
+use std::io::Write as _;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(90);
@@ -19,6 +22,13 @@ const HOUR: i64 = 3600;
 const SLEEPS: &str = "/sys/power/mem_sleep";
 /// Of a soft threshold and of a victim, where the machine sleeps for as long.
 const GRACE: Duration = Duration::from_secs(20);
+/// Where a filesystem is that hangs, seen by its server.
+const MOUNTED: &str = "/run/hangs";
+/// MiB, of all who come after a victim that cannot end: each gives back more than a slow leak takes between two looks, and more than those behind it have.
+const SECOND: u64 = 200;
+const THIRD: u64 = 160;
+/// Milliseconds for which a victim that did not end in time is not chosen again.
+const ITS_MINUTE: f64 = 60_000.0;
 
 /// A soft threshold with ten minutes of grace is met, and the clock is stepped an hour forth and two back: nobody is evicted for it, and leaks are as ever.
 pub(crate) fn clock_steps(test: &TestContext) -> Result<Outcome> {
@@ -167,6 +177,134 @@ pub(crate) fn agent_dies(test: &TestContext) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// A leak that is killed cannot end, because a filesystem does not answer one of its threads, and what it has taken stays taken: it is told that it did not end in time, and then who comes next goes for the same need. It is not chosen again within its minute, also where the node is short once more and it ranks first.
+pub(crate) fn victim_hangs(test: &TestContext) -> Result<Outcome> {
+    let total = node::meminfo("MemTotal")? >> 20;
+    let line = total * 15 / 100;
+    let mut scene = Scene::with_innocents(2, 20)?;
+    let mut server = Workload::start("work.slice/files.service", &["mute", MOUNTED])?;
+    let idle = |name: &str, mib: u64| {
+        Workload::start(&format!("work.slice/{name}.service"), &["idle", &mib.to_string()])
+    };
+    let (mut second, mut third) = (idle("second", SECOND)?, idle("third", THIRD)?);
+    // Until so much more is back it is the same need, whatever comes and goes at the threshold.
+    let thresholds = format!(
+        "evictionHard:\n  memory.available: {line}Mi\nevictionMinimumReclaim:\n  memory.available: 64Mi\n"
+    );
+    let mut agent = Agent::enforce(test, &thresholds)?;
+    let file = format!("/proc/{}/root{MOUNTED}/{}", server.actor.pid()?, fuse::FILE);
+    let words = ["hangs", &file, &(line + 60).to_string(), "30"];
+    let mut hung = Workload::start("work.slice/hung.service", &words)?;
+    let pid = hung.actor.pid()?;
+    let name = hung.cgroup.name();
+    let is_of = |record: &Value, event: &str, workload: &Workload| {
+        is(record, event) && name_of(record) == Some(workload.cgroup.name())
+    };
+
+    agent.wait_for(SOON, "the leak is killed", |record| is_of(record, "evicted", &hung))?;
+    // Until it is killed it waits for an answer or a signal, and from then on for an answer.
+    wait::until(SOON, "the kernel does not let it end", || {
+        !node::threads_stuck_in(pid, "request_wait_answer").is_empty()
+    })?;
+    // Its kill ended its growth where it was, at the threshold.
+    let mut taken = Taken::nothing()?;
+    taken.until_below(line)?;
+    let timed_out = agent
+        .wait_for(SOON, "it has not ended in time", |record| is_of(record, "terminated", &hung))?;
+    ensure!(timed_out["outcome"] == "timedOut", "of who cannot end: {timed_out}");
+    agent.wait_for(SOON, "the next is killed", |record| is_of(record, "evicted", &second))?;
+    wait::until(SOON, "the next is gone", || second.actor.is_alive().is_ok_and(|alive| !alive))?;
+    wait::until(SOON, "the node is no longer short", || is_calm(agent.records()))?;
+    ensure!(hung.actor.is_alive()?, "who cannot end has ended");
+
+    // Somebody who is no candidate takes what there is: no leak is ranked before the largest.
+    taken.until_below(line)?;
+    agent.wait_for(SOON, "the third is killed", |record| is_of(record, "evicted", &third))?;
+    wait::until(SOON, "the third is gone", || third.actor.is_alive().is_ok_and(|alive| !alive))?;
+    wait::until(SOON, "the node is not short any more", || is_calm(agent.records()))?;
+    ensure!(hung.actor.is_alive()?, "who cannot end has ended");
+    drop(taken);
+
+    ensure!(server.actor.is_alive()?, "the filesystem's server was killed");
+    kill(server.actor.pid()?, Signal::SIGKILL).context("cannot kill the server")?;
+    wait::until(SOON, "it ends with its filesystem", || {
+        hung.actor.is_alive().is_ok_and(|alive| !alive)
+    })?;
+    let records = agent.stop()?;
+    let place = |event, workload| records.iter().position(|r| is_of(r, event, workload));
+    let went = records.iter().find(|record| is_of(record, "evicted", &second));
+    // What the watchdog does, another thread tells.
+    if !went.is_some_and(is_by_watchdog) {
+        let (stuck, next) = (place("terminated", &hung), place("evicted", &second));
+        ensure!(stuck < next, "the next went before the first had had its time");
+        let relieved = records.iter().position(|record| is(record, "pressureRelieved"));
+        ensure!(next < relieved, "the next went for another need");
+    }
+    let time = |record: &Value, key: &str| record.get(key).and_then(Value::as_f64);
+    let at = time(&timed_out, "at").context("a record without time")?;
+    let chosen = at - time(&timed_out, "afterMs").context("no time since it was chosen")?;
+    let chooses_it = |record: &&Value| {
+        let evict = record.get("evict").and_then(Value::as_array);
+        let is_chosen = |evict: &Value| name_of(evict).as_ref() == Some(&name);
+        is(record, "decided") && evict.is_some_and(|evict| evict.iter().any(is_chosen))
+    };
+    let again = records.iter().skip_while(|record| **record != timed_out).find(chooses_it);
+    let waited = again.and_then(|record| Some(time(record, "at")? - chosen));
+    ensure!(waited.is_none_or(|ms| ms >= ITS_MINUTE), "chosen again after {waited:?} ms");
+    let mut victims = victims(&records);
+    // Again after its minute, on a machine that is slow.
+    let mut seen = 0;
+    victims.retain(|victim| {
+        seen += usize::from(*victim == name);
+        *victim != name || seen == 1
+    });
+    let names = [&hung, &second, &third].map(|workload| workload.cgroup.name());
+    ensure!(victims == names, "ebb acted on {victims:?}");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
+/// The mount that has ebb's configuration answers nobody any more, not even who only looks whether the file has changed: that is told, and a leak is killed all the same, and nobody else. A configuration that then cannot be had leaves the one before in force.
+pub(crate) fn configuration_hangs(test: &TestContext) -> Result<Outcome> {
+    const HANG: &str = "/run/hang";
+    // Of an earlier one.
+    let _ = fs::remove_file(HANG);
+    let mut scene = Scene::with_innocents(3, 30)?;
+    let words = ["shows-until", MOUNTED, CONFIG, HANG];
+    let mut server = Workload::start("work.slice/files.service", &words)?;
+    let config = format!("/proc/{}/root{MOUNTED}/{}", server.actor.pid()?, fuse::FILE);
+    let settings = Settings {
+        thresholds: "evictionHard:\n  memory.available: \"15%\"\n",
+        arguments: &["--enforce"],
+        config: Some(&config),
+        ..Settings::default()
+    };
+    let mut agent = Agent::start(test, &settings)?;
+    fs::write(HANG, "").context("cannot have it hang")?;
+    let is_told = |record: &Value| is(record, "degraded") && record["part"] == "configuration";
+    let told = agent.wait_for(SOON, "ebb says that its configuration hangs", is_told)?;
+    runner::note(test, &told.to_string())?;
+
+    let mut leak = Workload::start("work.slice/leak.service", &["hog", "0"])?;
+    wait::until(SOON, "the leak is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
+    agent.until_recovered(SOON, |name| *name == leak.cgroup.name())?;
+    ensure!(server.actor.is_alive()?, "the mount's server was killed");
+    let is_read = |record: &Value| is(record, "reloaded");
+    ensure!(!agent.records().iter().any(is_read), "the configuration has answered");
+
+    kill(server.actor.pid()?, Signal::SIGKILL).context("cannot kill the server")?;
+    // What was looked at has failed, which is a change, and the next look finds the same.
+    let read = agent.wait_for(SOON, "the configuration is looked at again", is_read)?;
+    ensure!(read["accepted"] == false, "a dead mount had a configuration: {read}");
+    let mut leak = Workload::start("work.slice/leak-2.service", &["hog", "0"])?;
+    wait::until(SOON, "the second is gone", || leak.actor.is_alive().is_ok_and(|alive| !alive))?;
+    agent.until_recovered(SOON, |name| *name == leak.cgroup.name())?;
+    let victims = victims(&agent.stop()?);
+    ensure!(victims == ["/work.slice/leak.service", "/work.slice/leak-2.service"], "{victims:?}");
+    scene.assert_peace()?;
+    Ok(Outcome::Passed)
+}
+
 /// Nobody may be evicted, and nobody is; it is said and not repeated. Who comes and may be is.
 pub(crate) fn all_protected(test: &TestContext) -> Result<Outcome> {
     let start = |n| {
@@ -237,6 +375,33 @@ fn is_end_of(record: &Value, name: &str) -> bool {
 /// Milliseconds from the crossing.
 fn after_ms(record: &Value) -> Option<f64> {
     record.get("afterMs")?.as_f64()
+}
+
+/// What a test takes of tmpfs, in its own cgroup, which is protected; it is given back with this.
+struct Taken(fs::File);
+
+impl Taken {
+    const AT: &str = "/dev/shm/taken";
+
+    fn nothing() -> Result<Self> {
+        Ok(Self(fs::File::create(Self::AT).context("cannot create a file in tmpfs")?))
+    }
+
+    /// Takes so much that what is available now comes to lie 60 MiB below `line`: as much, whatever is given back meanwhile.
+    fn until_below(&mut self, line: u64) -> Result<()> {
+        let chunk = vec![1_u8; 1 << 20];
+        for _ in 0..(mib_available()? + 60).saturating_sub(line) {
+            self.0.write_all(&chunk).context("cannot take memory")?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // With a test that failed the guest ends.
+        let _ = fs::remove_file(Self::AT);
+    }
 }
 
 fn mib_available() -> Result<u64> {

@@ -112,6 +112,7 @@ fn play(test: &TestContext, kube: &Kube) -> Result<()> {
         thresholds: FIELDS,
         arguments: &arguments,
         own,
+        config: None,
         without_bpf: false,
         without: &[],
     };

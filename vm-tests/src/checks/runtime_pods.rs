@@ -34,6 +34,7 @@ pub(crate) fn held(test: &TestContext) -> Result<Outcome> {
         thresholds: FIELDS,
         own,
         arguments: &arguments,
+        config: None,
         without_bpf: false,
         without: &[],
     };

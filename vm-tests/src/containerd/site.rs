@@ -161,6 +161,7 @@ impl Site {
             thresholds: fields,
             arguments: &arguments,
             own: &own,
+            config: None,
             without_bpf: false,
             without,
         };
