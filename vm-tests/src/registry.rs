@@ -1,10 +1,10 @@
 //! Every guest test by name, with the machine it needs and how long it may take.
 use crate::bench::{self, idle, observers, race};
 use crate::checks::{
-    self, attribution, busy_node, collection, daemonset, demo, disk, edges, enforcement, eviction,
-    hostile, innocence, interrupted, keeping, kubelet, kubelet_disk, kubernetes, leaks,
-    memory_lock, memory_pressure, packages, pressure, privileges, programs, reflex, runtime,
-    runtime_pods, service, set_aside, soft_eviction, steps, storms, swap, sweep,
+    self, attribution, busy_node, collection, daemonset, demo, disguised_pods, disk, edges,
+    enforcement, eviction, hostile, innocence, interrupted, keeping, kubelet, kubelet_disk,
+    kubernetes, leaks, memory_lock, memory_pressure, packages, pressure, privileges, programs,
+    reflex, runtime, runtime_pods, service, set_aside, soft_eviction, steps, storms, swap, sweep,
 };
 use crate::soak;
 use anyhow::Result;
@@ -155,6 +155,7 @@ pub(crate) const TESTS: &[Test] = &[
     test("a_killed_runtime_is_found_again", "containerd", 240, runtime::survives_a_restart),
     test("a_hung_runtime_costs_one_deadline", "containerd", 180, runtime::survives_a_hang),
     test("pods_of_a_runtime_are_held_to_its_word", "containerd", 240, runtime_pods::held),
+    test("no_name_saves_a_leak_in_a_container", "collector", 400, disguised_pods::leaks_go),
     test(
         "a_files_project_hides_nothing_and_blames_nobody",
         "collector",

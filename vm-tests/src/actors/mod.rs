@@ -69,10 +69,6 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 
 fn act(cgroup: &str, words: &[&str]) -> Result<()> {
     match words {
-        ["named", name, user, rest @ ..] => {
-            processes::become_another(name, user.parse().context("an odd user id")?)?;
-            act(cgroup, rest)
-        }
         ["scored", score, rest @ ..] => {
             std::fs::write("/proc/self/oom_score_adj", score).context("cannot be scored")?;
             act(cgroup, rest)
@@ -85,6 +81,10 @@ fn act(cgroup: &str, words: &[&str]) -> Result<()> {
 /// Be an actor where somebody else has put it: in a container.
 pub(crate) fn act_here(words: &[&str]) -> Result<()> {
     match words {
+        ["named", name, user, rest @ ..] => {
+            processes::become_another(name, user.parse().context("an odd user id")?)?;
+            act_here(rest)
+        }
         ["idle", mib] => memory::idle(number(mib)?),
         ["hog", rate] => memory::hog(number(rate)?),
         ["rush", floor, rate] => memory::rush(number(floor)?, number(rate)?),

@@ -4,6 +4,7 @@ pub(crate) mod busy_node;
 pub(crate) mod collection;
 pub(crate) mod daemonset;
 pub(crate) mod demo;
+pub(crate) mod disguised_pods;
 pub(crate) mod disk;
 pub(crate) mod edges;
 pub(crate) mod enforcement;
