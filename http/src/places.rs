@@ -96,17 +96,17 @@ impl Places {
         for place in &self.0 {
             *crowds.entry(place.peer).or_default() += 1;
         }
-        let leaves: Box<dyn Fn(&Place) -> bool> =
-            if crowds.get(&peer).is_some_and(|own| *own >= OF_ONE) {
-                Box::new(|place| place.peer == peer)
-            } else if self.0.len() >= ALL {
-                let most = crowds.values().max()?;
-                Box::new(|place| crowds.get(&place.peer) == Some(most))
-            } else {
-                return None;
-            };
-        let own = self.0.iter().enumerate().filter(|(_, place)| leaves(place));
-        let oldest = own.min_by_key(|(_, place)| (place.answering.has_begun(), place.since));
+        let has_too_many = crowds.get(&peer).is_some_and(|own| *own >= OF_ONE);
+        if !has_too_many && self.0.len() < ALL {
+            return None;
+        }
+        let most = crowds.values().max();
+        let may_leave = |place: &Place| match has_too_many {
+            true => place.peer == peer,
+            false => crowds.get(&place.peer) == most,
+        };
+        let those = self.0.iter().enumerate().filter(|(_, place)| may_leave(place));
+        let oldest = those.min_by_key(|(_, place)| (place.answering.has_begun(), place.since));
         oldest.map(|(at, _)| at)
     }
 }

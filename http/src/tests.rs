@@ -101,9 +101,8 @@ fn a_connection_is_for_one_request_and_is_closed_after_its_answer() {
     assert_eq!(body, "ok\n");
 }
 
-/// The clock goes on whenever there is nothing to do.
-#[test]
-fn who_asks_for_nothing_is_cut_off_after_seconds() {
+/// What `client` does with a server, by a clock that goes on whenever there is nothing to do.
+fn by_a_paused_clock<C: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> C) {
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -112,32 +111,29 @@ fn who_asks_for_nothing_is_cut_off_after_seconds() {
     executor.block_on(async {
         let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let at = listener.local_addr().unwrap();
-        let begun = tokio::time::Instant::now();
         let server =
             tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), |_| Answer::ok()));
+        client(at).await;
+        server.abort();
+    });
+}
+
+#[test]
+fn who_asks_for_nothing_is_cut_off_after_seconds() {
+    by_a_paused_clock(async |at| {
+        let begun = tokio::time::Instant::now();
         let mut silent = tokio::net::TcpStream::connect(at).await.unwrap();
         let read = tokio::io::AsyncReadExt::read(&mut silent, &mut [0; 64]).await;
         assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
         let after = begun.elapsed();
         assert!(after >= CONNECTION && after < CONNECTION * 2, "{after:?}");
-        server.abort();
     });
 }
 
-/// Whoever goes has a moment first. No time passes here.
+/// Whoever goes has a moment first. No time passes here: the clock goes on of itself only while nothing blocks.
 #[test]
 fn a_newcomer_does_not_wait_until_others_have_left() {
-    let executor = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    executor.block_on(async {
-        let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        let at = listener.local_addr().unwrap();
-        let server =
-            tokio::spawn(serve(TcpListener::from_std(listener).unwrap(), |_| Answer::ok()));
-        // The clock goes on of itself only while nothing blocks.
+    by_a_paused_clock(async |at| {
         let asked = tokio::task::spawn_blocking(move || {
             let others: Vec<TcpStream> = (0..40).map(|_| connect(at)).collect();
             let answer = ask(connect(at));
@@ -145,7 +141,6 @@ fn a_newcomer_does_not_wait_until_others_have_left() {
             answer
         });
         assert!(asked.await.unwrap().unwrap().ends_with("ok\n"));
-        server.abort();
     });
 }
 

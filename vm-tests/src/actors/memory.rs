@@ -145,10 +145,7 @@ pub(super) fn leaderless(rate: u64) -> Result<()> {
 
 /// Grow in tmpfs at `rate` MiB/s: in no process's resident set, in no file that can be found.
 pub(super) fn shmer(rate: u64) -> Result<()> {
-    let mut file = unlinked()?;
-    ready();
-    let chunk = vec![1_u8; MIB];
-    paced(rate, |_| file.write_all(&chunk).context("cannot grow in tmpfs"))
+    shmer_from(u64::MAX, rate)
 }
 
 /// The same, once it has taken so much at once that only `floor` MiB are available.

@@ -8,6 +8,16 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 /// For so long it is waited for, from the start on.
 const SECONDS: Duration = Duration::from_secs(5);
 
+/// The larger of two pods is critical, which the API server alone tells.
+fn beside_a_critical_pod() -> (Lab, Pod, Pod, ApiServer) {
+    let (mut lab, hog, api) = beside_an_api_server();
+    let web = another(&mut lab, &api, "web", 800);
+    let mut object = pod_object("ns", "hog", &hog.uid);
+    object["spec"]["priority"] = 2_000_001_000.into();
+    api.put(&pod("ns", "hog"), object);
+    (lab, hog, web, api)
+}
+
 /// It may be away for long, so that is waited for in vain for some seconds only.
 #[test]
 fn nobody_is_evicted_before_the_first_list_of_pods_unless_it_does_not_come_for_seconds() {
@@ -35,11 +45,7 @@ fn nobody_is_evicted_before_the_first_list_of_pods_unless_it_does_not_come_for_s
 
 #[test]
 fn what_an_earlier_run_was_told_of_pods_counts_until_the_api_server_tells_it_again() {
-    let (mut lab, hog, api) = beside_an_api_server();
-    let web = another(&mut lab, &api, "web", 800);
-    let mut object = pod_object("ns", "hog", &hog.uid);
-    object["spec"]["priority"] = 2_000_001_000.into();
-    api.put(&pod("ns", "hog"), object);
+    let (lab, hog, web, api) = beside_a_critical_pod();
     // A dry run would leave nothing behind.
     let mut agent = start(&lab, &api, &["--enforce"]);
     wait_until_pods_are_watched(&api);
@@ -59,11 +65,7 @@ fn what_an_earlier_run_was_told_of_pods_counts_until_the_api_server_tells_it_aga
 /// A virtual machine is paused right after the start: nobody could be heard meanwhile, and who is critical is not known yet.
 #[test]
 fn the_first_list_of_pods_is_waited_for_afterwards_where_the_machine_stood_still() {
-    let (mut lab, hog, api) = beside_an_api_server();
-    let web = another(&mut lab, &api, "web", 800);
-    let mut object = pod_object("ns", "hog", &hog.uid);
-    object["spec"]["priority"] = 2_000_001_000.into();
-    api.put(&pod("ns", "hog"), object);
+    let (lab, hog, web, api) = beside_a_critical_pod();
     api.set_silent(true);
     let begun = Instant::now();
     let mut agent = start(&lab, &api, &["--enforce"]);
